@@ -108,8 +108,7 @@ def _check(boxes: Tensor, scores: Tensor, example: Example, phrase: Phrase) -> N
     where = f"caption {example.caption_id}, phrase {phrase.text!r}"
     if len(boxes) != len(scores):
         raise DataError(f"{len(boxes)} boxes and {len(scores)} scores", where=where, expected="one score for each box")
-    good = boxes.isfinite().all(-1) & (boxes[:, :2] <= boxes[:, 2:]).all(-1)
-    good &= (boxes[:, 2:] > 0).all(-1) & (boxes[:, 0] < example.width) & (boxes[:, 1] < example.height)
+    good = visible(boxes, example.width, example.height) & (boxes[:, :2] <= boxes[:, 2:]).all(-1)
     if not good.all():
         found = boxes[int((~good).int().argmax())].tolist()
         expected = f"x1 <= x2 and y1 <= y2 in pixels of an image of {example.width} x {example.height}"
@@ -120,7 +119,9 @@ def _check(boxes: Tensor, scores: Tensor, example: Example, phrase: Phrase) -> N
 
 def visible(boxes: Tensor, width: int, height: int) -> Tensor:
     """Returns which boxes (n, 4) in pixels share an area with the image: (n,) bool."""
-    return (boxes[:, 2:] > 0).all(-1) & (boxes[:, 0] < width) & (boxes[:, 1] < height) & boxes.isfinite().all(-1)
+    size = torch.tensor([width, height])
+    meets = (boxes[:, 2:] > 0) & (boxes[:, :2] < size)
+    return meets.all(-1) & boxes.isfinite().all(-1)
 
 
 def load_grounding_model(
@@ -175,7 +176,8 @@ class SimulatedGrounder:
             others = objects[(box_iou(objects, boxes) < IOU_THRESHOLD).all(axis=1)]
             if chance < self.wrong and len(others):
                 boxes = others[int(place * len(others))][None]
-            candidates.append(Candidates(boxes * size, np.full(len(boxes), 0.5 + score / 2, dtype=np.float32)))
+            scores = np.full(len(boxes), 0.5 + score / 2, dtype=np.float32)
+            candidates.append(Candidates(boxes * size, scores))
         return candidates
 
 
@@ -206,35 +208,37 @@ class AttentionGrounder:
         }
 
     def ground(self, examples: Sequence[Example]) -> list[list[Candidates]]:
-        inputs = [self._input(example) for example in examples]
+        inputs = []
+        for example in examples:
+            spans = [(phrase.start, phrase.end) for phrase in example.phrases]
+            known: Fields = {"caption": example.text, "phrases": spans, "regions": self.regions[example.image_id]}
+            if example.image is not None:
+                known["image"] = example.image
+            inputs.append(known)
         answers = self.pipe(inputs, batch_size=len(inputs), **self._settings)
         grounded = []
-        for example, regions, each in zip(examples, inputs, answers, strict=True):
-            grounded.append(_by_phrase(example, regions, each))
+        for example, given, regions in zip(examples, inputs, answers, strict=True):
+            grounded.append(_by_phrase(example, given, regions))
         return grounded
-
-    def _input(self, example: Example) -> Fields:
-        spans = [(phrase.start, phrase.end) for phrase in example.phrases]
-        known = {"caption": example.text, "phrases": spans, "regions": self.regions[example.image_id]}
-        if example.image is None:
-            return known
-        return {**known, "image": example.image}
 
 
 def _by_phrase(example: Example, inputs: Batch, pointed: Sequence[Columns]) -> list[Candidates]:
     """Groups the pipeline's list by phrase; the pipeline sorts phrases by their spans."""
     spans: dict[tuple[int, int], list[Columns]] = {}
-    for one in pointed:
-        spans.setdefault((one["start"], one["end"]), []).append(one)
+    for region in pointed:
+        spans.setdefault((region["start"], region["end"]), []).append(region)
     # The pipeline uses the size of the table's record, which may be that of a smaller copy of the image.
     record = inputs["regions"]
     scale = np.array([example.width / record.width, example.height / record.height] * 2, dtype=np.float32)
-    made = []
+    candidates = []
     for phrase in example.phrases:
-        regions = spans[phrase.start, phrase.end]
         # Equal spans are listed twice; each region counts once.
-        unique = {one["region"]: one for one in regions}.values()
-        boxes = np.array([[one["box"][edge] for edge in EDGES] for one in unique], dtype=np.float32)
-        scores = np.array([one["score"] for one in unique], dtype=np.float32)
-        made.append(Candidates(boxes.reshape(-1, 4) * scale, scores.clip(0, 1)))
-    return made
+        unique = {region["region"]: region for region in spans[phrase.start, phrase.end]}
+        corners = []
+        scores = []
+        for region in unique.values():
+            corners.append([region["box"][edge] for edge in EDGES])
+            scores.append(region["score"])
+        boxes = np.array(corners, dtype=np.float32).reshape(-1, 4) * scale
+        candidates.append(Candidates(boxes, np.array(scores, dtype=np.float32).clip(0, 1)))
+    return candidates

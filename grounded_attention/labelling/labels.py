@@ -152,20 +152,22 @@ def describe(statistics: Columns, matches: Columns | None = None) -> list[str]:
     captions = statistics["captions"]
     phrases = statistics["phrases"]
     boxes = statistics["boxes"]
+    with_box = statistics["phrases_with_box"]
     alone = statistics["phrases_per_caption"].get("0", 0)
+    mean = phrases / max(captions, 1)
     lines = [
-        f"{captions:,} captions, {phrases:,} phrases ({phrases / max(captions, 1):.2f} per caption; {alone:,} "
-        f"captions without phrases)",
-        f"{statistics['phrases_with_box']:,} phrases with a box ({_share(statistics['phrases_with_box'], phrases)}), "
-        f"{boxes:,} boxes",
+        f"{captions:,} captions, {phrases:,} phrases ({mean:.2f} per caption; {alone:,} captions without phrases)",
+        f"{with_box:,} phrases with a box ({_share(with_box, phrases)}), {boxes:,} boxes",
     ]
     if statistics["captions_skipped"]:
         lines.append(f"{statistics['captions_skipped']:,} captions of images that could not be used")
     if matches is not None:
+        matched = matches["matched"]
+        share = _share(matched, matches["phrases"])
+        mean = matches["regions"] / max(matched, 1)
         lines.append(
-            f"{matches['matched']:,} of {matches['phrases']:,} phrases with a box are matched by regions "
-            f"({_share(matches['matched'], matches['phrases'])}) at IoU >= {matches['iou']:g}, "
-            f"{matches['regions'] / max(matches['matched'], 1):.2f} regions each"
+            f"{matched:,} of {matches['phrases']:,} phrases with a box are matched by regions "
+            f"({share}) at IoU >= {matches['iou']:g}, {mean:.2f} regions each"
         )
         if matches["captions_without_regions"]:
             lines.append(f"{matches['captions_without_regions']:,} captions have an image that is not in the table")

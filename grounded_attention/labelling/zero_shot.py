@@ -50,8 +50,12 @@ class FlorenceGrounder:
         candidates: list[Candidates] = []
         for start in range(0, len(asked), self.batch_size):
             candidates += self._run(asked[start : start + self.batch_size])
-        each = iter(candidates)
-        return [[next(each) for _ in example.phrases] for example in examples]
+        by_example = []
+        for example in examples:
+            count = len(example.phrases)
+            by_example.append(candidates[:count])
+            candidates = candidates[count:]
+        return by_example
 
     @torch.no_grad()
     def _run(self, asked: Sequence[tuple[Example, str]]) -> list[Candidates]:
@@ -134,8 +138,7 @@ class ZeroShotGrounder:
 
     @torch.no_grad()
     def ground(self, examples: Sequence[Example]) -> list[list[Candidates]]:
-        by_tokens = self.model.config.model_type in BY_TOKENS
-        if by_tokens:
+        if self.model.config.model_type in BY_TOKENS:
             return self._by_tokens(examples)
         return self._by_queries(examples)
 
@@ -158,15 +161,20 @@ class ZeroShotGrounder:
         scores = outputs.logits.sigmoid()[..., : offsets.shape[1]]
         candidates = []
         for place, example in enumerate(examples):
-            masks = [_tokens(offsets[place], span) for span in spans[place]]
-            candidates.append([_candidates(boxes[place], _best(scores[place], mask), example) for mask in masks])
+            by_phrase = []
+            for span in spans[place]:
+                best = _best(scores[place], _tokens(offsets[place], span))
+                by_phrase.append(_candidates(boxes[place], best, example))
+            candidates.append(by_phrase)
         return candidates
 
     def _prompt(self, example: Example) -> tuple[str, list[tuple[int, int]]]:
         """The text for Grounding DINO, and the characters of each phrase in it."""
         if self.prompt == "caption":
             text = example.text.rstrip()
-            return text if text.endswith(".") else text + ".", [(p.start, p.end) for p in example.phrases]
+            if not text.endswith("."):
+                text += "."
+            return text, [(phrase.start, phrase.end) for phrase in example.phrases]
         queries = [clean(phrase.text) for phrase in example.phrases]
         places: dict[str, tuple[int, int]] = {}
         text = ""
@@ -182,8 +190,11 @@ class ZeroShotGrounder:
         asked = [[clean(phrase.text) for phrase in example.phrases] for example in examples]
         unique = [list(dict.fromkeys(queries)) for queries in asked]
         most = max(map(len, unique))
+        texts = []
+        for queries in unique:
+            texts += queries + [" "] * (most - len(queries))
         encoded = self.processor.tokenizer(
-            [query for queries in unique for query in (*queries, *[" "] * (most - len(queries)))],
+            texts,
             padding="max_length",
             truncation=True,
             split_special_tokens=True,
@@ -194,12 +205,11 @@ class ZeroShotGrounder:
         scores = outputs.logits.sigmoid()
         by_example = []
         for place, example in enumerate(examples):
-            by_example.append(
-                [
-                    _candidates(boxes[place], scores[place, :, unique[place].index(query)], example)
-                    for query in asked[place]
-                ]
-            )
+            by_phrase = []
+            for query in asked[place]:
+                number = unique[place].index(query)
+                by_phrase.append(_candidates(boxes[place], scores[place, :, number], example))
+            by_example.append(by_phrase)
         return by_example
 
     def _run(self, examples: Sequence[Example], encoded: Mapping[str, Tensor], **options: Any) -> tuple[Any, list]:
@@ -208,10 +218,10 @@ class ZeroShotGrounder:
             pixels = self.processor.image_processor([example.image for example in examples], return_tensors="pt")
         except ImportError as error:  # OWLv2 needs torchvision or SciPy to resize
             raise ValueError(f"the grounder cannot read images: {first_sentences(error)}") from error
-        inputs = {
-            name: value.to(self.model.device, self.model.dtype if value.is_floating_point() else None)
-            for name, value in {**encoded, **pixels}.items()
-        }
+        inputs = {}
+        for name, value in {**encoded, **pixels}.items():
+            dtype = self.model.dtype if value.is_floating_point() else None
+            inputs[name] = value.to(self.model.device, dtype)
         outputs = self.model(**inputs, return_dict=True)
         finite_scores(outputs.pred_boxes, "a box of the grounder")
         # Some post-processing functions mix devices.
@@ -220,11 +230,9 @@ class ZeroShotGrounder:
                 outputs[name] = value.float().cpu() if value.is_floating_point() else value.cpu()
         if options:
             options["input_ids"] = encoded["input_ids"]
+        sizes = [(example.height, example.width) for example in examples]
         results = self.processor.post_process_grounded_object_detection(
-            outputs,
-            threshold=KEEP_ALL,
-            target_sizes=[(example.height, example.width) for example in examples],
-            **options,
+            outputs, threshold=KEEP_ALL, target_sizes=sizes, **options
         )
         return outputs, [result["boxes"] for result in results]
 
@@ -248,8 +256,8 @@ def _best(scores: Tensor, mask: Tensor) -> Tensor:
 
 
 def _candidates(boxes: Tensor, scores: Tensor, example: Example) -> Candidates:
-    seen = visible(boxes, example.width, example.height) & (scores > 0)
-    return Candidates(np.asarray(boxes[seen], dtype=np.float32), np.asarray(scores[seen], dtype=np.float32))
+    kept = visible(boxes, example.width, example.height) & (scores > 0)
+    return Candidates(boxes[kept].float().numpy(), scores[kept].float().numpy())
 
 
 def load_zero_shot(name_or_path: str, prompt: str = "phrases", **options: Any) -> ZeroShotGrounder:

@@ -154,14 +154,14 @@ def official_rows(path: Path, by_stem: bool, report: BuildReport) -> Iterator[Fi
     images: dict[int, Fields] = {}
     names = ImageNames(by_stem)
     captions: dict[int, dict[str, str]] = defaultdict(dict)
-    seen: set[int] = set()
+    ids: set[int] = set()
     for member, record in member_records(path, hint, "images", "annotations"):
         if member == "images":
             number, image_id, name = names.read(record)
             width, height = read_size(record)
             images[number] = {"image_id": image_id, "width": width, "height": height, "file_name": name}
         else:
-            caption_id = _new_id(record, "id", seen)
+            caption_id = _new_id(record, "id", ids)
             text = record.text("caption")
             _add_caption(captions[record.integer("image_id")], caption_id, text, report)
     if not images:
@@ -176,7 +176,7 @@ def official_rows(path: Path, by_stem: bool, report: BuildReport) -> Iterator[Fi
 def karpathy_rows(path: Path, splits: Sequence[str], by_stem: bool, report: BuildReport) -> Iterator[Fields]:
     """Reads the rows of some splits of Karpathy's `dataset_coco.json`, in its order; checks the complete file."""
     names = ImageNames(by_stem, ("cocoid", "filename"))
-    seen: set[int] = set()
+    ids: set[int] = set()
     empty = True
     for _, record in member_records(path, WHERE_TO_GET[KARPATHY], "images"):
         empty = False
@@ -187,7 +187,7 @@ def karpathy_rows(path: Path, splits: Sequence[str], by_stem: bool, report: Buil
         captions: dict[str, str] = {}
         counted = report if split in splits else BuildReport()
         for sentence in record.records("sentences", "sentence"):
-            _add_caption(captions, _new_id(sentence, "sentid", seen), sentence.text("raw"), counted)
+            _add_caption(captions, _new_id(sentence, "sentid", ids), sentence.text("raw"), counted)
         if split in splits:
             yield {"image_id": image_id, "width": None, "height": None, "file_name": name, **_columns(captions)}
     refuse_if(empty, "no images", file=path, expected="an object with the list images", hint=WHERE_TO_GET[KARPATHY])
@@ -205,7 +205,7 @@ def _add_caption(captions: dict[str, str], caption_id: int, text: str, report: B
         report.add("captions_without_words", str(caption_id))
 
 
-def _new_id(record: Record, name: str, seen: set[int]) -> int:
+def _new_id(record: Record, name: str, ids: set[int]) -> int:
     number = record.integer(name)
-    record.add_once(number, seen, f"{name} occurs twice", "unique ids")
+    record.add_once(number, ids, f"{name} occurs twice", "unique ids")
     return number

@@ -203,11 +203,10 @@ def with_phrases(row: Fields) -> Fields:
         if each["part"] != "question" or not first.isdecimal() or not (end or "0").isdecimal():
             continue
         chosen = words[int(first) : int(end or int(first) + 1)]
-        start = chosen[0].start() if chosen else 0
-        if chosen:
-            text = row["text"][start : chosen[-1].end()].rstrip("?,.")
-        else:
-            text = ""
+        if not chosen:
+            continue
+        start = chosen[0].start()
+        text = row["text"][start : chosen[-1].end()].rstrip("?,.")
         if text:
             boxes = [each["box"]] if each["box"] else []
             phrases.append({"text": text, "start": start, "end": start + len(text), "sentence": 0, "boxes": boxes})
@@ -242,7 +241,9 @@ def read_choices(path: Path) -> Choices:
     for question_id, values in json_members(path, CHOICES_HINT):
         record = Record(values, path, f"question {question_id!r}", CHOICES_HINT)
         valid, plausible = map(record.texts, CHOICES)
-        choices[question_id] = (known.setdefault(tuple(valid), valid), known.setdefault(tuple(plausible), plausible))
+        valid = known.setdefault(tuple(valid), valid)
+        plausible = known.setdefault(tuple(plausible), plausible)
+        choices[question_id] = (valid, plausible)
     return choices
 
 

@@ -73,12 +73,12 @@ class LXMERTPretraining(LocalBuilder):
 
     def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Fields]:
         excluded = self.image_lists or ()
-        seen: set[str] = set()
+        ids: set[str] = set()
         for path in self.config.needed_files(split):
-            before = len(seen)
+            before = len(ids)
             for record in listed(path, HINT):
                 image_id = record.non_empty_text("img_id")
-                record.add_once(image_id, seen, "the image occurs twice in the split", "unique images")
+                record.add_once(image_id, ids, "the image occurs twice in the split", "unique images")
                 if image_id.startswith(TEST_IMAGES) or image_id in excluded:
                     report.add("excluded_images", image_id)
                     continue
@@ -90,7 +90,7 @@ class LXMERTPretraining(LocalBuilder):
                     report.add("sentences")
                     report.add("sentences_with_answers", count=bool(row["answers"]))
                     yield row
-            refuse_if(len(seen) == before, "no images", file=path, expected="a list of images", hint=HINT)
+            refuse_if(len(ids) == before, "no images", file=path, expected="a list of images", hint=HINT)
 
 
 def image_rows(image_id: str, record: Record) -> Iterator[Fields]:

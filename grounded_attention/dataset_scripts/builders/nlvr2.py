@@ -80,10 +80,10 @@ class NLVR2(LocalBuilder):
 
 def read_statements(path: Path, image_id_format: str = "identifier") -> Iterator[Fields]:
     """Reads a file of statements: the official JSON lines, or LXMERT's list, whose fields have names of their own."""
-    seen: set[str] = set()
+    ids: set[str] = set()
     for record in _records(path):
         identifier, pair = _read_identifier(record)
-        record.add_once(identifier, seen, "the example occurs twice", "unique identifiers")
+        record.add_once(identifier, ids, "the example occurs twice", "unique identifiers")
         label = record.values.get("label")
         if label is not None and str(label).lower() not in LABELS:
             raise record.error(f"bad label of {identifier}", found=label, expected="True or False, 1 or 0")
@@ -100,7 +100,7 @@ def read_statements(path: Path, image_id_format: str = "identifier") -> Iterator
             "text": record.non_empty_text("sent" if lxmert else "sentence"),
             "label": -1 if label is None else LABELS[str(label).lower()],
         }
-    refuse_if(not seen, "no statements", file=path, expected="a JSON object a line", hint=HINT)
+    refuse_if(not ids, "no statements", file=path, expected="a JSON object a line", hint=HINT)
 
 
 def _records(path: Path) -> Iterator[Record]:

@@ -133,12 +133,11 @@ class RefCOCO(LocalBuilder):
         return read_instances(self.config.instances_file, self.config.image_id_format == "file_stem").objects
 
     def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Fields]:
-        seen: set[str] = set()
+        ids: set[str] = set()
         for ref in self._refs:
-            for row in _rows(
-                ref, self._objects, self.config.instances_file, report if _is_in_split(ref, split) else BuildReport()
-            ):
-                ref.add_once(row["example_id"], seen, "the sentence occurs twice", "unique ids")
+            own_report = report if _is_in_split(ref, split) else BuildReport()
+            for row in _rows(ref, self._objects, self.config.instances_file, own_report):
+                ref.add_once(row["example_id"], ids, "the sentence occurs twice", "unique ids")
                 if _is_in_split(ref, split):
                     report.add("sentences")
                     yield row

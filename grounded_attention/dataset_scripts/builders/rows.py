@@ -20,7 +20,7 @@ from grounded_attention.dataset_scripts.rows.opening import hub_name
 from grounded_attention.dataset_scripts.rows.pictures import picture_digest
 from grounded_attention.dataset_scripts.rows.reader import WITHOUT_BOXES, GroundedRows, grounded_rows
 from grounded_attention.dataset_scripts.rows.sources import split_name
-from grounded_attention.utils.named_types import Columns, Fields, Row
+from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.safe_paths import is_inside
 from grounded_attention.utils.whole_files import write_bytes
 
@@ -109,7 +109,7 @@ class Rows(LocalBuilder):
             if split not in self._states:
                 kept[split] = report
         # The first process of a launch does it, before the others read the rows.
-        if os.environ.get("RANK", "0") == "0" and any(self._is_stale(*each) for each in kept.items()):
+        if os.environ.get("RANK", "0") == "0" and any(self._is_stale(*item) for item in kept.items()):
             # Other pictures may give another number of rows.
             again = {"download_mode": "force_redownload", "verification_mode": "no_checks"}
             super().download_and_prepare(*args, **{**kwargs, **again})
@@ -118,21 +118,20 @@ class Rows(LocalBuilder):
         """Before the rows are complete, and could be pushed."""
         self._outside: dict[str, None] = {}  # files of pictures, in their order
         self._roots = [path if path.is_dir() else path.parent for path in self.config.sources()]
-        self._roots += [Path(self.config.images)] if self.config.images else []
+        if self.config.images:
+            self._roots.append(Path(self.config.images))
         super()._download_and_prepare(dl_manager, verification_mode, **kwargs)
         if self._outside and not self.config.outside_pictures:
-            named = ", ".join([*islice(self._outside, NAMED), *(["..."] if len(self._outside) > NAMED else [])])
+            named = [*islice(self._outside, NAMED)]
+            if len(self._outside) > NAMED:
+                named.append("...")
+            problem = f"{len(self._outside)} pictures from outside of the folder of the rows would be pushed"
             raise DataError(
-                f"{len(self._outside)} pictures from outside of the folder of the rows would be pushed: {named}",
+                f"{problem}: {', '.join(named)}",
                 file=self.config.data_dir,
                 hint="move them there, name their folder with --images, or say yes with --outside-pictures "
                 "(outside_pictures=True)",
             )
-
-    def _note_outside(self, row: Row) -> None:
-        """Remembers the pictures of a row that are files elsewhere."""
-        files = [each for each in row.get("images") or [row.get("image")] if isinstance(each, str)]
-        self._outside.update(dict.fromkeys(file for file in files if not is_inside(Path(file), self._roots)))
 
     def told(self) -> list[str]:
         """How the rows of each split were read, and what was left out: a line for each."""
@@ -191,16 +190,9 @@ class Rows(LocalBuilder):
             )
         generators = []
         for name, split in names.items():
-            generators.append(
-                datasets.SplitGenerator(
-                    name=datasets.NamedSplit(name),
-                    gen_kwargs={
-                        "rows": rows.of_split(split) if split else rows,
-                        "split": name,
-                        "key": split_name(split) or name,
-                    },
-                )
-            )
+            of_split = rows.of_split(split) if split else rows
+            arguments = {"rows": of_split, "split": name, "key": split_name(split) or name}
+            generators.append(datasets.SplitGenerator(name=datasets.NamedSplit(name), gen_kwargs=arguments))
         return generators
 
     def _generate_rows(self, rows: GroundedRows, split: str, key: str, report: BuildReport) -> Iterator[Fields]:
@@ -208,7 +200,9 @@ class Rows(LocalBuilder):
         if self.config.form == OWN:
             for number, row in enumerate(rows.decode(False)):
                 report.add(ROWS)
-                self._note_outside(row)
+                for picture in row.get("images") or [row.get("image")]:
+                    if isinstance(picture, str) and not is_inside(Path(picture), self._roots):
+                        self._outside[picture] = None
                 yield own_row(row, self.info.features, f"split {split}, row {number}")
             report.about["read"] = str(rows.report).splitlines()[:2]
             return
@@ -217,23 +211,24 @@ class Rows(LocalBuilder):
         for number, row in enumerate(rows.decode(False)):
             pictures = row.get("images") or ([row["image"]] if "image" in row else [])
             if len(pictures) != 1:
-                report.add("rows without a picture" if not pictures else "rows with several pictures", str(number))
+                problem = "rows with several pictures" if pictures else "rows without a picture"
+                report.add(problem, str(number))
                 continue
             path = self._file_of(pictures[0])
             files.add(path)
             file_name = os.path.splitdrive(path)[1].lstrip("/\\")
             about: Fields = {"image_id": self._id_of(row["image_id"], path), "file_name": file_name}
             about |= {name: row.get(name) for name in ("width", "height")}
-            if masks := sum("mask" in phrase for phrase in row["phrases"]):
+            masks = sum("mask" in phrase for phrase in row["phrases"])
+            if masks:
                 report.add("masks, of which this task reads the box", f"{key}-{number}", masks)
             for fields in convert(row, f"{key}-{number}", report):
                 report.add(ROWS)
-                yield {name: {**about, **fields}[name] for name in self.info.features}
-        dropped = {}
+                values = {**about, **fields}
+                yield {name: values[name] for name in self.info.features}
         for reason, count in rows.report.dropped.items():
             if reason != WITHOUT_BOXES:
-                dropped[reason] = count
-        report.counts.update({f"left out: {reason}": count for reason, count in dropped.items()})
+                report.counts.update({f"left out: {reason}": count})
         self._states[split] = self._state_of(files)
         report.about = {"read": str(rows.report).splitlines()[:2], KEPT: self._states[split]}
         if not report.counts[ROWS]:

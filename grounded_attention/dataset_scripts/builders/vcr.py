@@ -46,12 +46,12 @@ class ImageObjects:
 
 def read_questions(path: Path) -> Iterator[Record]:
     """Reads the records of a file of questions, one a line."""
-    seen: set[str] = set()
+    ids: set[str] = set()
     for record in json_lines(path, HINT, _decode):
         annot_id = record.non_empty_text("annot_id")
-        record.add_once(annot_id, seen, "the question occurs twice", "unique values of annot_id")
+        record.add_once(annot_id, ids, "the question occurs twice", "unique values of annot_id")
         yield record
-    refuse_if(not seen, "no questions", file=path, expected="a question a line", hint=HINT)
+    refuse_if(not ids, "no questions", file=path, expected="a question a line", hint=HINT)
 
 
 def read_objects(path: Path) -> ImageObjects:

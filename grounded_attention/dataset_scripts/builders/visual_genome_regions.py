@@ -125,10 +125,10 @@ def region_rows(
     path: Path, images: dict[int, ImageData], excluded: Container[str], report: BuildReport
 ) -> Iterator[tuple[str, Fields]]:
     """Reads the rows of `region_descriptions.json`."""
-    seen: set[int] = set()
+    ids: set[int] = set()
     for record in listed(path, WHERE_TO_GET):
         image_id = record.integer("image_id", "id")
-        record.add_once(image_id, seen, "the image occurs twice")
+        record.add_once(image_id, ids, "the image occurs twice")
         record.refuse_if(image_id not in images, f"the image is not in {IMAGES_FILE}", found=image_id)
         image = images[image_id]
         if image.coco_id is not None and image.coco_id.zfill(12) in excluded:
@@ -146,7 +146,7 @@ def region_rows(
                 "phrases": [whole_text(each["text"], each["box"], number) for number, each in enumerate(regions)],
             },
         )
-    refuse_if(not seen, "no images", file=path, expected="a list of images with regions", hint=WHERE_TO_GET)
+    refuse_if(not ids, "no images", file=path, expected="a list of images with regions", hint=WHERE_TO_GET)
 
 
 def _regions(parent: Record, image_id: int, image: ImageData, report: BuildReport) -> list[Fields]:

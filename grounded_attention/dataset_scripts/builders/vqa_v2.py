@@ -94,10 +94,10 @@ class VQAv2(LocalBuilder):
 
 def read_questions(path: Path, answers: dict[str, Fields] | None) -> Iterator[Fields]:
     """Reads the rows of a file of questions and removes their answers from `answers`."""
-    seen: set[str] = set()
+    ids: set[str] = set()
     for _, record in member_records(path, HINT, "questions"):
         question_id = str(record.integer("question_id"))
-        record.add_once(question_id, seen, "the question occurs twice", "unique ids")
+        record.add_once(question_id, ids, "the question occurs twice", "unique ids")
         row = {
             "example_id": question_id,
             "image_id": str(record.integer("image_id")),
@@ -112,7 +112,7 @@ def read_questions(path: Path, answers: dict[str, Fields] | None) -> Iterator[Fi
                 "the question has no answers", found=question_id, expected="an annotation with this question_id"
             )
         yield {**row, **annotation}
-    if not seen:
+    if not ids:
         expected = "an object with the list questions"
         raise DataError("no questions", file=path, expected=expected, hint=HINT)
 

@@ -111,10 +111,10 @@ class Record:
         if condition:
             raise self.error(problem, found, expected)
 
-    def add_once(self, value: Any, seen: set[Any], problem: str, expected: str | None = None) -> None:
-        """Adds a value to those that were seen; one that is there already is an error."""
-        self.refuse_if(value in seen, problem, value, expected)
-        seen.add(value)
+    def add_once(self, value: Any, earlier: set[Any], problem: str, expected: str | None = None) -> None:
+        """Adds a value to those that were earlier; one that is there already is an error."""
+        self.refuse_if(value in earlier, problem, value, expected)
+        earlier.add(value)
 
     def _check_texts(self, name: str, texts: Iterable[str]) -> None:
         for text in texts:

@@ -120,17 +120,17 @@ class _JsonStream:
     def names(self) -> Iterator[str]:
         """Yields the names of an object that begins here; the caller reads the value after each name."""
         self.take("{")
-        seen: set[str] = set()
+        earlier: set[str] = set()
         while self.peek() != "}":
-            if seen:
+            if earlier:
                 self.take(",")
             name = self.value()
-            if not isinstance(name, str) or name in seen:
+            if not isinstance(name, str) or name in earlier:
                 self.fail("not the name of a member, or a repeated name", expected="a new name")
             self.place = f"member {name!r}"
             if has_surrogates(name):
                 self.fail("bad name of a member", expected="a text without unpaired surrogates")
-            seen.add(name)
+            earlier.add(name)
             self.take(":")
             yield name
             self.place = ""

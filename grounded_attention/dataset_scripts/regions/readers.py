@@ -253,9 +253,9 @@ def recognise(path: AnyPath) -> tuple[str, str]:
     source = existing_source(path, "auto")
     kind = _recognise_folder(source) if source.is_dir() else _recognise_file(source)
     if kind is None or kind[0] not in READERS:
-        saw = kind[1] if kind else sorted(file.name for file in source.iterdir())[:5]
+        names = kind[1] if kind else sorted(file.name for file in source.iterdir())[:5]
         hint = "if you know the format, give it with --format"
-        raise DataError("format not recognised", file=source, found=saw, expected=", ".join(READERS), hint=hint)
+        raise DataError("format not recognised", file=source, found=names, expected=", ".join(READERS), hint=hint)
     return kind
 
 

@@ -130,7 +130,8 @@ def _groups(text: str) -> list[list[float]]:
     """The numbers inside of each pair of brackets; none if a text has anything else."""
     if _NUMBERS.sub("", text).strip(_BLANKS + _BRACKETS):
         return []
-    return [numbers for each in re.split(r"[()\[\]<>;]", text) if (numbers := _values(each))]
+    groups = map(_values, re.split(r"[()\[\]<>;]", text))
+    return [numbers for numbers in groups if numbers]
 
 
 def _boxes(groups: Sequence[list[float]], readings: Readings, text: str, are_points: bool = False) -> Boxes:
@@ -187,26 +188,21 @@ def _kosmos(text: str, question: str) -> Mentions:
         if len(cells) % 2:
             raise RowError("an odd number of cells", found=match[0], expected="two for each box")
         boxes = []
-        for pair in zip(cells[::2], cells[1::2], strict=True):
-            boxes.append(RawBox(_cell_box(*pair), SHARES))
+        for first, last in zip(cells[::2], cells[1::2], strict=True):
+            y1, x1 = divmod(first, KOSMOS_CELLS)
+            y2, x2 = divmod(last, KOSMOS_CELLS)
+            # The centres of both cells, or their edges if both lie in one row or column.
+            start, end = (0.0, 1.0) if x1 == x2 or y1 == y2 else (0.5, 0.5)
+            corners = (x1 + start, y1 + start, x2 + end, y2 + end)
+            boxes.append(RawBox([cell / KOSMOS_CELLS for cell in corners], SHARES))
         yield Mention(boxes, match.span())
-
-
-def _cell_box(first: int, last: int) -> list[float]:
-    """The centres of both cells, or their edges if both lie in one row or column."""
-    y1, x1 = divmod(first, KOSMOS_CELLS)
-    y2, x2 = divmod(last, KOSMOS_CELLS)
-    if x1 == x2 or y1 == y2:
-        ends = (0.0, 1.0)
-    else:
-        ends = (0.5, 0.5)
-    return [(x1 + ends[0]) / 32, (y1 + ends[0]) / 32, (x2 + ends[1]) / 32, (y2 + ends[1]) / 32]
 
 
 def _paligemma(text: str, question: str) -> Mentions:
     """`<loc0320><loc0064><loc0960><loc0384> words ; ...`: y first, 1,024 steps."""
     for match in re.finditer(r"((?:<loc\d{4}>\s*)+)(?:<seg\d{3}>\s*)*([^;<]*)", text):
-        boxes = _boxes([_values(match[1].replace("<loc", " "))], (Reading("yxyx", 1024.0),), match[1])
+        numbers = _values(match[1].replace("<loc", " "))
+        boxes = _boxes([numbers], (Reading("yxyx", 1024.0),), match[1])
         yield Mention(boxes, match.span(1), _strip(text, match.span(2)), is_label=True)
 
 
@@ -232,8 +228,8 @@ def _molmo(text: str, question: str) -> Mentions:
             xs, ys = (_values(" ".join(re.findall(rf'\b{axis}\d*="([^"]*)"', match[2]))) for axis in "xy")
             if len(xs) != len(ys):
                 raise RowError("points that lack an x or y", found=match[0], expected="x and y of each")
-            points = zip(xs, ys, strict=True)
-            yield Mention([RawBox([*each], (Reading("points", 100.0),)) for each in points], match.span(), words)
+            boxes = [RawBox([x, y], (Reading("points", 100.0),)) for x, y in zip(xs, ys, strict=True)]
+            yield Mention(boxes, match.span(), words)
             continue
         for part in re.split(r"[\t;]", coords[1]):
             image, *numbers = _values(part) or [1.0]
@@ -247,7 +243,8 @@ def _molmo(text: str, question: str) -> Mentions:
 def _glm(text: str, question: str) -> Mentions:
     """`<|begin_of_box|>[[x1, y1, x2, y2]]<|end_of_box|>` in thousandths; the marks also wrap plain answers."""
     for match in re.finditer(r"<\|begin_of_box\|>\s*([\[(<][^A-Za-z|]*?)\s*<\|end_of_box\|>", text):
-        if groups := _groups(match[1]):
+        groups = _groups(match[1])
+        if groups:
             yield Mention(_boxes(groups, THOUSANDTHS, match[0]), match.span())
 
 

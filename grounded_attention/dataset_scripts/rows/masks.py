@@ -85,13 +85,13 @@ def _of_picture(value: Any, name: str) -> np.ndarray:
 
 
 def _of_runs(value: Columns, name: str) -> np.ndarray:
-    if isinstance(value["counts"], bytes):
-        counts = value["counts"].decode("latin-1")
-    else:
-        counts = value["counts"]
+    counts = value["counts"]
+    if isinstance(counts, bytes):
+        counts = counts.decode("latin-1")
     try:
-        runs = _decompress(counts) if isinstance(counts, str) else counts
-        return read_mask({"size": structured(value["size"], name), "counts": runs}, name)
+        if isinstance(counts, str):
+            counts = _decompress(counts)
+        return read_mask({"size": structured(value["size"], name), "counts": counts}, name)
     except ValueError as error:
         raise RowError(str(error)) from None
 

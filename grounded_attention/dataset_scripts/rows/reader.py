@@ -69,16 +69,19 @@ _MARK = re.compile(r"<\|?(?:box|quad|det|point|points|loc_?\d+|patch_index_\d+)(
 _LOOKED_AT = 64  # entries of a list
 
 
-def unread_places(record: Columns, made: Sequence[RawRow]) -> list[str]:
+def unread_places(record: Columns, rows: Sequence[RawRow]) -> list[str]:
     """The columns that say where something is, of a record whose rows have no box; else those of masks, of rows that
     have no mask.
     """
-    phrases = [phrase for row in made for phrase in row.phrases]
-    if any(each.mask is not None or any(box.mask is not None for box in each.boxes) for each in phrases):
-        return []
-    columns = {key: each for key, each in record.items() if key not in IMAGE_NAMES}
+    has_boxes = False
+    for row in rows:
+        for phrase in row.phrases:
+            masks = [box.mask for box in phrase.boxes]
+            if any(mask is not None for mask in (phrase.mask, *masks)):
+                return []
+            has_boxes = has_boxes or bool(phrase.boxes) or phrase.regions is not None
+    columns = {key: value for key, value in record.items() if key not in IMAGE_NAMES}
     names = dict.fromkeys(_places(columns, ""))
-    has_boxes = any(each.boxes or each.regions is not None for each in phrases)
     return [name for name in names if not has_boxes or _MASK.search(name.rpartition(".")[2])]
 
 
@@ -92,14 +95,14 @@ def _places(value: Any, name: str) -> Iterator[str]:
             yield name or "columns of sides"
         if value.get("bytes") and (_MASK.search(last) or last == "gt"):
             yield name
-        for key, each in value.items():
-            yield from _places(each, f"{name}.{key}" if name else str(key))
-    elif isinstance(value, list) and value and all(isinstance(each, (int, float)) for each in value):
+        for key, inner in value.items():
+            yield from _places(inner, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list) and value and all(isinstance(entry, (int, float)) for entry in value):
         if len(value) in (4, 8) or ((_NAME.search(last) or _MASK.search(last)) and len(value) > 1):
             yield name
     elif isinstance(value, list):
-        for each in value[:_LOOKED_AT]:
-            yield from _places(each, name)
+        for entry in value[:_LOOKED_AT]:
+            yield from _places(entry, name)
     elif isinstance(value, str):
         is_file = last == "gt" and value.lower().endswith(SUFFIXES)
         if _MARK.search(value) or is_file or (_MASK.search(last) and len(value.split()) == 1):
@@ -114,6 +117,7 @@ logger = logging.getLogger(__name__)
 COUNTED = (200, 2000)
 # Records that are read for it at most while no box was found.
 LOOKED_AT = 2000
+_PLACE = ("text", "start", "end", "sentence")  # of a phrase
 _POINTS = (Reading("point"),)  # a key of decisions: points of which nothing else is known
 WITHOUT_BOXES = "a phrase without boxes (the phrase stays)"
 # What a user names -> the columns that would be taken for it.
@@ -171,18 +175,18 @@ def grounded_rows(
         UnclearBoxes: Several readings of the boxes hold, or they are against what is said or known; the message names
             the readings.
     """
-    if unknown := sorted(set(columns or ()) - set(COLUMNS)):
+    unknown = sorted(set(columns or ()) - set(COLUMNS))
+    if unknown:
         raise DataError("columns: an unknown name", found=unknown[0], expected=", ".join(COLUMNS))
     if max_rows is not None and max_rows < 1:
         raise DataError("bad max_rows", found=max_rows, expected="a whole number from 1")
-    said = Reading() if boxes is None else parse_reading(boxes)
+    reading = Reading() if boxes is None else parse_reading(boxes)
     if config is not None:
         options["name"] = config
     opened = open_source(source, split, **options)
     chosen = _choose_split(opened, split)
-    return GroundedRows(
-        opened, columns or {}, said, chosen, Pictures(opened.folder, images, opened.is_foreign), max_rows
-    )
+    pictures = Pictures(opened.folder, images, opened.is_foreign)
+    return GroundedRows(opened, columns or {}, reading, chosen, pictures, max_rows)
 
 
 def _choose_split(source: Source, split: str | None) -> str | None:
@@ -212,16 +216,17 @@ class GroundedRows:
         self,
         source: Source,
         columns: Columns,
-        said: Reading,
+        reading: Reading,
         split: str | None,
         pictures: Pictures,
         max_rows: int | None,
     ) -> None:
         self._source = source
-        self._said = said
+        self._reading = reading
         self._split = split
         self._columns = dict(columns)
-        if isinstance(classes := self._columns.pop("names", None), list | tuple):
+        classes = self._columns.pop("names", None)
+        if isinstance(classes, list | tuple):
             source.classes["names"] = dict(enumerate(classes))
         self._pictures = pictures
         self._decodes = True
@@ -229,7 +234,7 @@ class GroundedRows:
         self._decisions: dict[Readings, Decision] = {}
         self._shape: Shape | None = None
         self._known_columns: set[str] = set()
-        self._told: set[str] = set()  # reasons that were logged
+        self._logged: set[str] = set()  # reasons for which rows were left out
         self.report = RowsReport(source.name)
         self._look()
         for _ in self._read(False, min(self._max_rows, COUNTED[0])):
@@ -238,8 +243,8 @@ class GroundedRows:
     def __iter__(self) -> Iterator[Fields]:
         yield from self._read(self._decodes, self._max_rows)
         for reason, count in self.report.dropped.items():
-            if reason not in self._told and reason != WITHOUT_BOXES:
-                self._told.add(reason)
+            if reason not in self._logged and reason != WITHOUT_BOXES:
+                self._logged.add(reason)
                 logger.warning("%s: left out: %d x %s", self.report.source, count, reason)
 
     def decode(self, enable: bool = True) -> "GroundedRows":
@@ -297,24 +302,31 @@ class GroundedRows:
         """Plain values, with the columns that the user names under their known names, before all others."""
         self._known_columns |= record.keys()
         # A null says no more than a column that is not there, but for things: there it says that there are none.
-        record = {key: plain(value) for key, value in record.items() if value is not None or key in OBJECT_NAMES}
-        record = {key: structured(each, key) if key in NESTED else each for key, each in record.items()}
+        values: Fields = {}
+        for key, value in record.items():
+            if value is not None or key in OBJECT_NAMES:
+                values[key] = plain(value)
+            if key in values and key in NESTED:
+                values[key] = structured(values[key], key)
         for key, names in self._source.classes.items():
-            if isinstance(record.get(key), int):
-                record[key] = names.get(record[key], record[key])
+            if isinstance(values.get(key), int):
+                values[key] = names.get(values[key], values[key])
         renamed: Fields = {}
         hidden: set[str] = set()
         for name, column in self._columns.items():
             columns = [column] if isinstance(column, str) else list(column)
             # Other columns of the same meaning step back: what the user names is what is read.
             hidden.update(columns, _SAME.get(name, ()))
-            if missing := [each for each in columns if each not in record]:
+            missing = [key for key in columns if key not in values]
+            if missing:
                 if not set(missing) & self._known_columns:
-                    raise RowError(f"no column {missing[0]}", found=", ".join(record), expected=missing[0])
-                renamed |= {name: None} if name in OBJECT_NAMES else {}
+                    raise RowError(f"no column {missing[0]}", found=", ".join(values), expected=missing[0])
+                if name in OBJECT_NAMES:
+                    renamed[name] = None
                 continue
-            renamed[name] = record[column] if isinstance(column, str) else [record[each] for each in columns]
-        return {**{key: value for key, value in record.items() if key not in hidden}, **renamed}
+            renamed[name] = values[column] if isinstance(column, str) else [values[key] for key in columns]
+        others = {key: value for key, value in values.items() if key not in hidden}
+        return {**others, **renamed}
 
     def _raw_rows(self, report: RowsReport) -> Rows:
         context = Context(self._source.kind, self._source.readings, self._source.classes, report)
@@ -336,10 +348,10 @@ class GroundedRows:
             self._shape = shape
         before = context.report.dropped.total()
         rows = list(shape.read(record, context))
-        is_said = context.report.dropped.total() > before
-        if not rows and not is_said:
+        left_out = context.report.dropped.total() > before
+        if not rows and not left_out:
             context.leave_out("a row without a text or an object")
-        if shape.name != "conversation" or not is_said:
+        if shape.name != "conversation" or not left_out:
             for name in unread_places(record, rows):
                 context.leave_out(f"{name}: {UNREAD}")
         phrases = [(row, phrase) for row in rows for phrase in row.phrases if phrase.boxes]
@@ -357,13 +369,13 @@ class GroundedRows:
         for limit in COUNTED:
             samples, complete = self._samples(limit)
             try:
-                for kind, some in samples.items():
-                    self._decide(kind, some)
+                for kind, of_kind in samples.items():
+                    self._decide(kind, of_kind)
                 break
             except UnclearBoxes:
                 if complete or limit == COUNTED[-1]:
                     raise
-        self._tell()
+        self._note_convention()
 
     def _samples(self, limit: int) -> tuple[dict[Readings, list[Sample]], bool]:
         samples: dict[Readings, list[Sample]] = {}
@@ -374,12 +386,11 @@ class GroundedRows:
             if count >= limit or number >= LOOKED_AT:
                 return samples, False
             for phrase in row.phrases:
-                has_boxes = has_boxes or bool(phrase.boxes)
+                if not phrase.boxes:
+                    continue
+                has_boxes = True
                 try:
-                    if phrase.boxes:
-                        size = self._size(row, phrase.image or 0)
-                    else:
-                        size = (0, 0)
+                    size = self._size(row, phrase.image or 0)
                 except (ValueError, IndexError):
                     continue  # reported when rows are made
                 for box in phrase.boxes:
@@ -412,12 +423,13 @@ class GroundedRows:
         elif self._shape.name in ("conversation", "text"):
             known_by = "the marks in the texts"
         readings = () if kind == _POINTS else kind
-        self._decisions[kind] = decide(samples, readings, self._said, known_by, file=self._source.name, **place)
+        self._decisions[kind] = decide(samples, readings, self._reading, known_by, file=self._source.name, **place)
 
-    def _tell(self) -> None:
+    def _note_convention(self) -> None:
         self.report.shape = self._shape.name if self._shape else "no rows"
-        self.report.convention = " and ".join(dict.fromkeys(str(each.reading) for each in self._decisions.values()))
-        self.report.known_by = "; ".join(dict.fromkeys(each.known_by for each in self._decisions.values()))
+        decisions = self._decisions.values()
+        self.report.convention = " and ".join(dict.fromkeys(str(decision.reading) for decision in decisions))
+        self.report.known_by = "; ".join(dict.fromkeys(decision.known_by for decision in decisions))
         if self._decisions:
             logger.info("%s: boxes are %s (%s)", self.report.source, self.report.convention, self.report.known_by)
         elif self.report.shape in _WEAK:
@@ -458,13 +470,14 @@ class GroundedRows:
 
     def _row(self, raw: RawRow, decode: bool, report: RowsReport) -> Fields:
         file = raw.file or self._source.name
-        stored = [self._pictures.find(each, raw.file) for each in raw.images]
+        stored = [self._pictures.find(image, raw.file) for image in raw.images]
+        pictures = stored
         try:
-            pictures = [open_image(each, "its picture") for each in stored] if decode else stored
             if decode:
-                sizes = [each.size for each in pictures]
+                pictures = [open_image(image, "its picture") for image in stored]
+                sizes = [picture.size for picture in pictures]
             else:
-                sizes = [self._pictures.size(each) for each in stored]
+                sizes = [self._pictures.size(image) for image in stored]
         except ValueError as error:
             raise UnreadablePicture(str(error)) from None
         with in_words("another size", file=file, where=raw.where):
@@ -495,9 +508,8 @@ class GroundedRows:
     def _phrase(
         self, raw: RawPhrase, row: RawRow, sizes: Sequence[Size], texts: Sequence[str], report: RowsReport, name: str
     ) -> Columns:
-        place = read_phrase(
-            {key: getattr(raw, key) for key in ("text", "start", "end", "sentence")}, texts, "its words"
-        )
+        given = {key: getattr(raw, key) for key in _PLACE}
+        place = read_phrase(given, texts, "its words")
         if not place.text:
             raise RowError("a phrase without words", found=[place.start, place.end], expected="start before end")
         image = raw.image or 0
@@ -511,15 +523,20 @@ class GroundedRows:
             size = row.size
         else:
             size = (*sizes, (0, 0))[image]
-        read = [(box, self._box(box, size, name)) for box in raw.boxes]
-        kept = [(box, sides) for box, sides in read if sides is not None]
-        for _ in read[len(kept) :]:
-            report.drop("a box that is inverted or outside of its picture", name)
+        boxes = []
+        masks = []
+        for box in raw.boxes:
+            sides = self._box(box, size, name)
+            if sides is None:
+                report.drop("a box that is inverted or outside of its picture", name)
+                continue
+            boxes.append(sides)
+            masks.append(box.mask)
         if not raw.boxes and raw.regions is None:
             report.drop(WITHOUT_BOXES, name)
         phrase: Fields = {
-            **{key: getattr(place, key) for key in ("text", "start", "end", "sentence")},
-            "boxes": [sides for _, sides in kept],
+            **{key: getattr(place, key) for key in _PLACE},
+            "boxes": boxes,
             "image": image,
         }
         for key in ("weight", "entity", "scores", "regions"):
@@ -530,9 +547,7 @@ class GroundedRows:
         own = find_mask({"mask": raw.mask})
         if own:
             masks = [own[0]]
-        else:
-            masks = [box.mask for box, _ in kept]
-        if masks and all(each is not None for each in masks):
+        if masks and all(mask is not None for mask in masks):
             phrase["mask"] = run_lengths(unite_masks(masks, size))
         return phrase
 
@@ -541,12 +556,12 @@ class GroundedRows:
         kind = _kind(box)
         if kind not in self._decisions:  # one that the first rows do not have
             self._decide(kind, [Sample(box.numbers, size, box.area, box.hull)], where=name)
-            self._tell()
-        x1, y1, x2, y2 = (float(each) for each in self._decisions[kind].reading.corners(box.numbers, size))
+            self._note_convention()
+        x1, y1, x2, y2 = map(float, self._decisions[kind].reading.corners(box.numbers, size))
         inside = x1 <= 1 and y1 <= 1 and x2 >= 0 and y2 >= 0
         if not inside or x1 > x2 or y1 > y2:
             return None
-        clipped = [min(max(each, 0.0), 1.0) for each in (x1, y1, x2, y2)]
+        clipped = [min(max(edge, 0.0), 1.0) for edge in (x1, y1, x2, y2)]
         is_empty = clipped[0] == clipped[2] or clipped[1] == clipped[3]
         if is_empty and len(box.numbers) == 4:
             return None

@@ -168,18 +168,18 @@ class UnclearBoxes(DataError):
 
 
 def decide(
-    samples: Sequence[Sample], readings: Sequence[Reading], said: Reading, known_by: str, **place: object
+    samples: Sequence[Sample], readings: Sequence[Reading], given: Reading, known_by: str, **place: object
 ) -> Decision:
     """Finds the one reading of boxes and how it is known; `UnclearBoxes` if several hold, or none does."""
     samples = [each for each in samples if each.size[0] and each.size[1]]
-    if readings and readings[0].order == "corners" and said.order is not None:
-        said = Reading("corners", said.scale)  # the box around corners: the order of four numbers says nothing of it
-    if said.order is not None and said.scale is not None:
-        return _checked(said, samples, "said", place)
-    allowed = [each for each in readings if said.allows(each)]
-    if readings and not allowed and said != Reading():
+    if readings and readings[0].order == "corners" and given.order is not None:
+        given = Reading("corners", given.scale)  # the box around corners: the order of four numbers says nothing of it
+    if given.order is not None and given.scale is not None:
+        return _checked(given, samples, "said", place)
+    allowed = [each for each in readings if given.allows(each)]
+    if readings and not allowed and given != Reading():
         raise UnclearBoxes(
-            f"boxes: {said} is said, but {known_by} {_listed(readings)}", readings, hint="leave it out", **place
+            f"boxes: {given} is said, but {known_by} {_listed(readings)}", readings, hint="leave it out", **place
         )
     if allowed and allowed[0].padded:  # the padded square is usual there; a box beyond it says that it is not meant
         fitting = []
@@ -193,15 +193,15 @@ def decide(
         tiers: Sequence[Sequence[Reading]] = [allowed]
     elif samples and len(samples[0].numbers) == 2:
         tiers = _USUAL_POINTS
-    elif said.order is None:
+    elif given.order is None:
         tiers = _USUAL
     else:
         tiers = []
         for scales in ((PIXELS, 1.0), (100.0,), (1000.0,)):
-            tiers.append([Reading(said.order, scale) for scale in scales])
+            tiers.append([Reading(given.order, scale) for scale in scales])
     counted: dict[Reading, int] = {}
     for tier in tiers:
-        tried = [each for each in tier if said.allows(each)]
+        tried = [each for each in tier if given.allows(each)]
         counts = count_holding(samples, tried)
         counted |= counts
         holding = [each for each in tried if counts[each] == len(samples)]
@@ -211,7 +211,7 @@ def decide(
         if not holding:
             holding = _almost_holding(counts, len(samples))
         if not allowed:
-            holding += [other for each in holding for other in _of_smaller_range(samples, each, said)]
+            holding += [other for each in holding for other in _of_smaller_range(samples, each, given)]
         if len(holding) == 1:
             return Decision(holding[0], f"the counts: {_counts(counted, len(samples))}")
         if holding:
@@ -232,19 +232,16 @@ def decide(
     )
 
 
-def _of_smaller_range(samples: Sequence[Sample], reading: Reading, said: Reading) -> list[Reading]:
+def _of_smaller_range(samples: Sequence[Sample], reading: Reading, given: Reading) -> list[Reading]:
     """What boxes in pixels may be too: none of several ends beyond a range that is far smaller than the pictures."""
-    if reading.scale != PIXELS or said.scale is not None or len(samples) < SEVERAL:
+    if reading.scale != PIXELS or given.scale is not None or len(samples) < SEVERAL:
         return []
     highest = max(max(each.numbers) for each in samples)
     smallest = min(min(each.size) for each in samples)
     for scale in (100.0, 1000.0):
         other = Reading(reading.order, scale)
-        if (
-            scale / 2 < highest <= scale
-            and smallest >= FAR * scale
-            and all(other.holds(s.numbers, s.size) for s in samples)
-        ):
+        is_range = scale / 2 < highest <= scale and smallest >= FAR * scale
+        if is_range and all(other.holds(sample.numbers, sample.size) for sample in samples):
             return [other]
     return []
 

@@ -60,7 +60,10 @@ def _known(record: Columns) -> tuple[Readings, Sequence[str]]:
     """How a public set writes its boxes, and the columns of its texts, by columns that only it has."""
     if isinstance(record.get("answer"), list) and {"question_id", "segmentation", "iscrowd"} & record.keys():
         return XYWH_PIXELS, ("answer",)  # lmms-lab/RefCOCO and its siblings
-    return next((known for columns, *known in _SETS if columns <= record.keys()), ((), TEXT_NAMES))  # type: ignore
+    for columns, readings, names in _SETS:
+        if columns <= record.keys():
+            return readings, names
+    return (), TEXT_NAMES
 
 
 def read(record: Columns, context: Context) -> Rows:
@@ -120,12 +123,13 @@ def read_things(record: Columns, context: Context) -> Rows:
     about = {key: value for key, value in record.items() if key != name}
     if "image_id" not in about and "image" not in about and about.get("id") is not None:
         about["image_id"] = about["id"]
-    for number, each in enumerate(items(record[name], name)):
-        key = first_of(each, _THING_TEXTS)
+    for number, thing in enumerate(items(record[name], name)):
+        key = first_of(thing, _THING_TEXTS)
         if key is None:
             problem = f"{name}, element {number}: no text"
-            raise RowError(problem, found=each, expected="instruction, phrase or sentences (VIA: export COCO JSON)")
-        yield from each_text(about, texts_of(each[key], key), boxes_of(each, _readings_of(each, name)))
+            raise RowError(problem, found=thing, expected="instruction, phrase or sentences (VIA: export COCO JSON)")
+        boxes = boxes_of(thing, _readings_of(thing, name))
+        yield from each_text(about, texts_of(thing[key], key), boxes)
 
 
 def _readings_of(thing: Columns, name: str) -> Readings:
