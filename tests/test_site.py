@@ -63,7 +63,7 @@ SEARCHES = {
     "Qwen": "docs/vlm",
     "LoRA": "docs/",
     "hallucination": "docs/",
-    "onnx": "docs/loading",
+    "onnx": "docs/hub",
     "optimizer": "docs/own_loop",
     "TRL": "docs/own_loop",
     "VLBertProcessor": "docs/api/names/VLBertProcessor",
