@@ -127,23 +127,25 @@ class VoltaConfig:
         """What the sub-layers do to a stream, `"t"` or `"v"`, in order."""
         other = "v" if stream == "t" else "t"
         for number in range(self.count):
-            own, across = (number in self.lists[f"{stream}{keys}_attn_sublayers"] for keys in (stream, other))
+            own = number in self.lists[f"{stream}{stream}_attn_sublayers"]
+            across = number in self.lists[f"{stream}{other}_attn_sublayers"]
             prefix = ""
             if number in self.lists["shared_sublayers"] and self._has_both(number):
                 prefix = "shared "
             if across and number not in self.lists[f"{other}{stream}_attn_sublayers"]:
                 self.refuse(number, f"lets {STREAMS[stream]} attend to {STREAMS[other]}, but not the reverse")
-            if own or across:
-                yield Step(number, prefix + ("joint" if own and across else "self" if own else "cross"))
+            if own and across:
+                yield Step(number, f"{prefix}joint")
+            elif own:
+                yield Step(number, f"{prefix}self")
+            elif across:
+                yield Step(number, f"{prefix}cross")
             if number in self.lists[f"{stream}_ff_sublayers"]:
-                yield Step(number, prefix + "feed-forward")
+                yield Step(number, f"{prefix}feed-forward")
 
     def _has_both(self, number: int) -> bool:
-        text, regions = (
-            any(number in self.lists[name] for name in (*_ATTENTION, *_FEED_FORWARD) if name.startswith(stream))
-            for stream in STREAMS
-        )
-        return text and regions
+        streams = {name[0] for name in (*_ATTENTION, *_FEED_FORWARD) if number in self.lists[name]}
+        return len(streams) == 2
 
     def units(self, stream: str, title: str, *layers: tuple[str, ...]) -> list[list[Step]]:
         """The steps of a stream, grouped into layers."""

@@ -249,7 +249,7 @@ class PatchGroundingProcessor:
         parts = [each.prompt.parts for each in sequences]
         spoken = []
         for i in range(len(encoded.ids)):
-            spoken.append([each[i].text if i < len(each) else "" for each in parts])
+            spoken.append([own[i].text if i < len(own) else "" for own in parts])
         length = data["text_positions"].shape[1]
         arrays, dropped = phrase_arrays(examples, spoken, encoded, columns, length, regions, match, counts)
         data.update(arrays)
@@ -259,8 +259,9 @@ class PatchGroundingProcessor:
             places = data["text_positions"]
             ids = np.take_along_axis(inputs["input_ids"].numpy(), places.clip(min=0), axis=1)
             special = np.isin(ids, added) & (places >= 0)
-            one = data["phrase_mask"].sum(-1) == 1
-            data["phrase_anchor"] = one & (data["phrase_mask"] & special[:, None]).any(-1)
+            mask = data["phrase_mask"]
+            one = mask.sum(-1) == 1
+            data["phrase_anchor"] = one & (mask & special[:, None]).any(-1)
         if labels:
             special_ids = set(self.tokenizer.all_special_ids)
             data["labels"] = answer_labels(sequences, inputs["input_ids"].shape[1], special_ids)
@@ -276,10 +277,11 @@ class PatchGroundingProcessor:
                     'An image of a conversation is a part {"type": "image"}.'
                 )
         ends = (self.tokenizer.bos_token, self.tokenizer.eos_token, self.tokenizer.pad_token)
-        if special := next((token for token in ends if token and token in text), None):
-            raise ValueError(
-                f"{name}: a text has {special!r}, which would begin, end or pad it: write it in another way."
-            )
+        for token in ends:
+            if token and token in text:
+                raise ValueError(
+                    f"{name}: a text has {token!r}, which would begin, end or pad it: write it in another way."
+                )
 
     def _prompt(self, name: str, text: Any, answer: str | None, pictures: list[Image.Image | Video]) -> Prompt:
         token = self.placeholder
@@ -305,7 +307,8 @@ class PatchGroundingProcessor:
             raise ValueError(f"{name}: text_pair needs a chat template; write one text instead.")
         else:
             prompt = plain_prompt(text, expected)
-        if (found := self._places.findall(prompt.text)) != expected:
+        found = self._places.findall(prompt.text)
+        if found != expected:
             raise ValueError(
                 f"{name}: {len(pictures)} images, but the prompt has {len(found)} image tokens ({token}); give one "
                 f"image for each: {expected}."
@@ -332,14 +335,18 @@ class PatchGroundingProcessor:
         words: dict[str, Any] = {"padding": padding, "add_special_tokens": specials, "return_tensors": "pt"}
         if max_length is not None:
             words["max_length"] = max_length
-        images = [[each for each in pictured if not isinstance(each, Video)] for pictured in pictures]
-        videos = [each for pictured in pictures for each in pictured if isinstance(each, Video)]
+        images = []
+        videos: list[Video] = []
+        for given in pictures:
+            images.append([picture for picture in given if not isinstance(picture, Video)])
+            videos += [picture for picture in given if isinstance(picture, Video)]
+        video_arguments = _video_arguments(videos) if videos else {}
         inputs = self.processor(
             text=[prompt.text for prompt in prompts],
             images=self.family.arrange(images) if any(images) else None,
             text_kwargs=words,
             **self.family.arguments,
-            **(_video_arguments(videos) if videos else {}),
+            **video_arguments,
             images_kwargs={**self.family.settings, **self.image_settings, "return_tensors": "pt"},
         )
         return {name: value for name, value in inputs.items() if name != "labels"}, specials

@@ -102,13 +102,19 @@ class RegionDetector:
     @torch.no_grad()
     def detect(self, images: Sequence[Image.Image], image_ids: Sequence[str] | None = None) -> list[Detections]:
         """Finds all boxes of RGB images, in the detector's order, neither clipped nor selected."""
-        inputs = self._inputs(list(images))
+        labels = [self.label_names for _ in images]
+        words = {"text": labels, "padding": True} if self.zero_shot else {}
+        inputs = self.processor(images=list(images), return_tensors="pt", **words)
         outputs = self.model(**inputs.to(self.model.device, self.model.dtype))
         # Always single precision; on the CPU, because some post-processing functions mix devices elsewhere.
         for name, value in outputs.items():
             if isinstance(value, Tensor):
                 outputs[name] = value.float().cpu() if value.is_floating_point() else value.cpu()
-        results = self._post_process(outputs, [(image.height, image.width) for image in images])
+        options = {"threshold": KEEP_ALL, "target_sizes": [(image.height, image.width) for image in images]}
+        if self.zero_shot:
+            results = self.processor.post_process_grounded_object_detection(outputs, **options, text_labels=labels)
+        else:
+            results = self.processor.post_process_object_detection(outputs, **options)
         classes = self._classes(outputs, inputs, results)
         probs = None if self.zero_shot else _distributions(outputs.logits, results)
         found = []
@@ -117,20 +123,6 @@ class RegionDetector:
                 Detections(result["boxes"], result["scores"], classes[i], None if probs is None else probs[i])
             )
         return found
-
-    def _inputs(self, images: list[Image.Image]) -> Any:
-        if not self.zero_shot:
-            return self.processor(images=images, return_tensors="pt")
-        text = [self.label_names for _ in images]
-        return self.processor(images=images, text=text, padding=True, return_tensors="pt")
-
-    def _post_process(self, outputs: Any, sizes: list[tuple[int, int]]) -> list[Any]:
-        if not self.zero_shot:
-            return self.processor.post_process_object_detection(outputs, threshold=KEEP_ALL, target_sizes=sizes)
-        labels = [self.label_names for _ in sizes]
-        return self.processor.post_process_grounded_object_detection(
-            outputs, threshold=KEEP_ALL, target_sizes=sizes, text_labels=labels
-        )
 
     def _classes(self, outputs: Any, inputs: Any, results: list[Any]) -> list[Tensor]:
         # `dict.get`: the dictionaries of Grounding DINO warn about this key.
@@ -146,7 +138,8 @@ class RegionDetector:
         queries = (input_ids == stop).long().cumsum(-1)
         ends = torch.tensor([stop, tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id])
         is_word = ~torch.isin(input_ids, ends)
-        best = outputs.logits[..., : input_ids.shape[1]].masked_fill(~is_word[:, None], -torch.inf).argmax(-1)
+        logits = outputs.logits[..., : input_ids.shape[1]]
+        best = logits.masked_fill(~is_word[:, None], -torch.inf).argmax(-1)
         return list(queries.gather(1, best))
 
 
@@ -229,17 +222,15 @@ class GridBoxes:
 
     def detect(self, images: Sequence[Image.Image], image_ids: Sequence[str] | None = None) -> list[Detections]:
         """Returns the cells of images, row by row."""
-        cells = torch.tensor(
-            [
-                (column / side, row / side, (column + 1) / side, (row + 1) / side)
-                for side in self.provenance["sides"]
-                for row in range(side)
-                for column in range(side)
-            ]
-        )
+        corners = []
+        for side in self.provenance["sides"]:
+            for place in range(side * side):
+                row, column = divmod(place, side)
+                corners.append((column / side, row / side, (column + 1) / side, (row + 1) / side))
+        cells = torch.tensor(corners)
         ones = torch.ones(len(cells))
         zeros = torch.zeros(len(cells), dtype=torch.long)
-        return [Detections(cells * torch.tensor([*image.size, *image.size]), ones, zeros) for image in images]
+        return [Detections(cells * torch.tensor(image.size * 2), ones, zeros) for image in images]
 
 
 def _or_default(value: Any, default: list[Any]) -> Any:

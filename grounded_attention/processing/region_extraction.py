@@ -37,7 +37,8 @@ def greedy_suppression(boxes: Tensor, scores: Tensor, iou_threshold: float) -> T
     kept = torch.ones(len(order), dtype=torch.bool, device=boxes.device)
     for rank in range(len(order)):
         if kept[rank]:
-            kept[rank + 1 :] &= box_iou(ranked[rank : rank + 1], ranked[rank + 1 :])[0] <= iou_threshold
+            overlap = box_iou(ranked[rank : rank + 1], ranked[rank + 1 :])[0]
+            kept[rank + 1 :] &= overlap <= iou_threshold
     return order[kept]
 
 
@@ -48,7 +49,8 @@ def clip_boxes(boxes: Tensor, width: int, height: int) -> tuple[Tensor, Tensor]:
     clipped = torch.minimum(boxes.nan_to_num().clamp(min=0), limit)
     # An image one pixel wide still has regions.
     smallest = limit[:2].clamp(max=MIN_SIDE)
-    return clipped, finite & ((clipped[:, 2:] - clipped[:, :2]) >= smallest).all(-1)
+    sides = clipped[:, 2:] - clipped[:, :2]
+    return clipped, finite & (sides >= smallest).all(-1)
 
 
 def widen_boxes(boxes: Tensor, width: int, height: int) -> Tensor:
@@ -56,7 +58,8 @@ def widen_boxes(boxes: Tensor, width: int, height: int) -> Tensor:
     limit = torch.tensor([width, height], dtype=boxes.dtype, device=boxes.device)
     smallest = limit.clamp(max=MIN_SIDE)
     low = torch.minimum(boxes[:, :2].clamp(min=0), limit - smallest)
-    return torch.cat([low, torch.maximum(torch.minimum(boxes[:, 2:], limit), low + smallest)], dim=1)
+    high = torch.maximum(torch.minimum(boxes[:, 2:], limit), low + smallest)
+    return torch.cat([low, high], dim=1)
 
 
 def select_regions(
@@ -227,21 +230,24 @@ class RegionExtractor:
         sizes = [torch.tensor([image.width, image.height] * 2, dtype=torch.float32) for image in images]
         boxes = [detected.boxes / size for detected, size in zip(detections, sizes, strict=True)]
         features = self._features(images, boxes)
-        return [
-            DetectedRegions(
+        regions = []
+        for i, image in enumerate(images):
+            detected = detections[i]
+            probs = detected.class_probs
+            found = DetectedRegions(
                 image_id=None if ids is None else ids[i],
                 width=image.width,
                 height=image.height,
                 boxes=boxes[i].numpy(),
-                scores=detections[i].scores.numpy(),
-                classes=detections[i].classes.numpy().astype(np.int32),
+                scores=detected.scores.numpy(),
+                classes=detected.classes.numpy().astype(np.int32),
                 features=features[i],
-                class_probs=_to_numpy(detections[i].class_probs),
+                class_probs=None if probs is None else probs.numpy(),
                 label_names=self.detector.label_names,
                 provenance=self.provenance,
             )
-            for i, image in enumerate(images)
-        ]
+            regions.append(found)
+        return regions
 
     def _choose(self, detected: Detections, width: int, height: int) -> Detections:
         """Selects boxes inside the image; returns the whole image if there is none."""
@@ -275,12 +281,6 @@ class RegionExtractor:
         )
         rows = outputs.region_features.float().cpu()
         return [row[:count].numpy() for row, count in zip(rows, counts.tolist(), strict=True)]
-
-
-def _to_numpy(values: Tensor | None) -> np.ndarray | None:
-    if values is None:
-        return None
-    return values.numpy()
 
 
 def _whole_image_region(template: Detections, width: int, height: int) -> Detections:

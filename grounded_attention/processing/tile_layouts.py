@@ -43,10 +43,13 @@ def _any_resolution(
     if scale[0] >= scale[1]:
         resized = (min(math.ceil(settings.width * scale[1]), width), height)
     canvas = settings.frame.resize(*resized)
-    canvas = canvas.crop(-((width - resized[0]) // 2), -((height - resized[1]) // 2), width, height)
-    counts = (height // tile * side, width // tile * side)
-    parts = zip(counts, _unpadded(settings, *counts), strict=True)
-    kept = [window_intervals(count, queries)[part] for count, part in parts]
+    left = (width - resized[0]) // 2
+    top = (height - resized[1]) // 2
+    canvas = canvas.crop(-left, -top, width, height)
+    rows = height // tile * side
+    columns = width // tile * side
+    in_rows, in_columns = _unpadded(settings, rows, columns)
+    kept = [window_intervals(rows, queries)[in_rows], window_intervals(columns, queries)[in_columns]]
     ratio = 0.0
     if most_tiles is not None:
         ratio = math.sqrt(len(kept[0]) * len(kept[1]) / (most_tiles * side**2))
@@ -98,11 +101,13 @@ def _tiles(
     tile of a row, `after` after the others.
     """
     layout: ImageLayout = []
-    for index, tile in enumerate(frame.resize(columns, rows).tiles(rows, columns) if rows else []):
-        row, column = divmod(index, columns)
-        start = before.format(row=row + 1, column=column + 1, number=index + 1)
-        grid = tile.grid(*(side if isinstance(side, tuple) else (side, side)))
-        layout += [start, grid, row_end if column + 1 == columns else after]
+    height, width = side if isinstance(side, tuple) else (side, side)
+    tiles = frame.resize(columns, rows).tiles(rows, columns) if rows else []
+    for number, tile in enumerate(tiles, 1):
+        row, column = divmod(number - 1, columns)
+        start = before.format(row=row + 1, column=column + 1, number=number)
+        end = row_end if column + 1 == columns else after
+        layout += [start, tile.grid(height, width), end]
     return layout
 
 
@@ -165,9 +170,14 @@ def _pan_and_scan(settings: ImageSettings) -> list[ImageFrame]:
     step = math.ceil(long / count)
     if min(step, short) < smallest:
         return []
-    if frame.width >= frame.height:
-        return [frame.crop(x, 0, min(step, long - x), short) for x in range(0, step * count, step)]
-    return [frame.crop(0, y, short, min(step, long - y)) for y in range(0, step * count, step)]
+    crops = []
+    for start in range(0, step * count, step):
+        length = min(step, long - start)
+        if frame.width >= frame.height:
+            crops.append(frame.crop(start, 0, length, short))
+        else:
+            crops.append(frame.crop(0, start, short, length))
+    return crops
 
 
 def gemma3(settings: ImageSettings) -> ImageLayout:
@@ -180,9 +190,11 @@ def gemma3(settings: ImageSettings) -> ImageLayout:
     crops = _pan_and_scan(settings)
     if not crops:
         return picture(settings.frame)
-    layout = ["Here is the original image ", *picture(settings.frame)]
+    layout: ImageLayout = ["Here is the original image ", *picture(settings.frame)]
     layout += [" and here are some crops to help you see better ", *picture(crops[0])]
-    return [*layout, *(piece for crop in crops[1:] for piece in [" ", *picture(crop)])]
+    for crop in crops[1:]:
+        layout += [" ", *picture(crop)]
+    return layout
 
 
 def _optimal_tiles(settings: ImageSettings) -> tuple[int, int]:
@@ -267,7 +279,8 @@ def llama4(settings: ImageSettings) -> ImageLayout:
     else:
         most = (min(max(shape[0], tile), height), min(max(shape[1], tile), width))
     resized = settings.upstream("get_max_res_without_distortion")(shape, most)
-    frame = settings.frame.resize(max(int(resized[1]), 1), max(int(resized[0]), 1)).crop(0, 0, width, height)
+    down, across = (max(int(edge), 1) for edge in resized)
+    frame = settings.frame.resize(across, down).crop(0, 0, width, height)
     rows = height // tile
     columns = width // tile
     tiles: ImageLayout = []
@@ -361,9 +374,12 @@ def molmo2(settings: ImageSettings) -> ImageLayout:
     starts = ("<low_res_im_start>" if processor.use_single_crop_start_token else "<im_start>", "<im_start>")
     layout: ImageLayout = []
     for start, (height, width), end in zip(starts, ((crop, crop), canvas), ends, strict=True):
-        counts = [edge // patch for edge in (height, width)]
-        rows, columns = (-(-count // size) for count, size in zip(counts, pool, strict=True))
-        top, left = ((-count % size) // 2 * patch for count, size in zip(counts, pool, strict=True))
+        down = height // patch
+        across = width // patch
+        rows = math.ceil(down / pool[0])
+        columns = math.ceil(across / pool[1])
+        top = -down % pool[0] // 2 * patch
+        left = -across % pool[1] // 2 * patch
         frame = settings.frame.resize(width, height)
         frame = frame.crop(-left, -top, columns * pool[1] * patch, rows * pool[0] * patch)
         layout += [start, lines(frame.grid(rows, columns), rows, end, end), "<im_end>"]
@@ -383,10 +399,9 @@ def step3p7(settings: ImageSettings) -> ImageLayout:
     whole = size // (images.vision_patch_size * images.downsampler_stride)
     side = tile // (images.vision_patch_size * images.downsampler_stride)
     layout: ImageLayout = []
+    corners = []
     if window:
         corners = [(x, y) for y in range(0, height, window) for x in range(0, width, window)]
-    else:
-        corners = []
     for number, (x, y) in enumerate(corners):
         part = frame.resize(width, height).crop(x, y, min(window, width - x), min(window, height - y))
         layout += ["<patch_newline>"] if number and not number % columns else []

@@ -21,8 +21,9 @@ def box_iou(
     first = np.asarray(boxes, dtype=dtype).reshape(-1, 4)
     second = np.asarray(others, dtype=dtype).reshape(-1, 4)
     intersection = _intersection(first, second, plus_one)
-    union = _area(first[:, 2:] - first[:, :2], plus_one)[:, None] + _area(second[:, 2:] - second[:, :2], plus_one)
-    union = union - intersection
+    area = _area(first[:, 2:] - first[:, :2], plus_one)
+    other_area = _area(second[:, 2:] - second[:, :2], plus_one)
+    union = area[:, None] + other_area - intersection
     return np.divide(intersection, union, out=np.zeros_like(intersection), where=union > 0)
 
 
@@ -44,10 +45,12 @@ def look_normalised(boxes: Boxes, width: float, height: float) -> bool:
 
 def same_shape(size: tuple[int, int], other: tuple[int, int]) -> bool:
     """Whether an image of this width and height may be a copy of the other, larger or smaller, but not turned."""
-    (width, height), (other_width, other_height) = size, other
+    width, height = size
+    other_width, other_height = other
     rounding = max(width + height, other_width + other_height)  # sides of a copy are whole pixels
     turned = width != height and size == (other_height, other_width)
-    return not turned and abs(width * other_height - height * other_width) <= rounding
+    difference = abs(width * other_height - height * other_width)
+    return not turned and difference <= rounding
 
 
 def check_shape(size: tuple[int, int] | None, held: tuple[int, int], name: str, what: str, of: str = "row") -> None:
@@ -62,7 +65,9 @@ def check_shape(size: tuple[int, int] | None, held: tuple[int, int], name: str, 
 def enclosing_box(boxes: Boxes) -> npt.NDArray[np.float64]:
     """The smallest box (4,) around boxes (n, 4), with n of at least 1."""
     array = np.asarray(boxes, dtype=np.float64).reshape(-1, 4)
-    return np.concatenate([array[:, :2].min(axis=0), array[:, 2:].max(axis=0)])
+    low = array[:, :2].min(axis=0)
+    high = array[:, 2:].max(axis=0)
+    return np.concatenate([low, high])
 
 
 def _intersection(first: npt.NDArray[Any], second: npt.NDArray[Any], plus_one: bool) -> npt.NDArray[np.floating]:

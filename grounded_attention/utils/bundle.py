@@ -71,17 +71,17 @@ def bundle(parts: Sequence[Part], absent: Collection[str] = (), *, together: boo
         own: list[_Statement] = []
         known: dict[str, str] = {}  # name -> the earlier part that has it
         taken: dict[str, str] = {}
-        for each in _reach(part, absent):
-            for name in each.defines:
+        for statement in _reach(part, absent):
+            for name in statement.defines:
                 if name in taken:
-                    raise ValueError(f"{name} is defined in {taken[name]}.py and in {each.module}.py: rename one")
-                taken[name] = each.module
-            home = placed.setdefault((each.module, each.lines[0]), part.name)
+                    raise ValueError(f"{name} is defined in {taken[name]}.py and in {statement.module}.py: rename one")
+                taken[name] = statement.module
+            home = placed.setdefault((statement.module, statement.lines[0]), part.name)
             if home == part.name:
-                own.append(each)
+                own.append(statement)
             else:
-                known |= dict.fromkeys(each.defines, home)
-        others = [each for each in parts if together and each is not part and each.name not in known.values()]
+                known |= dict.fromkeys(statement.defines, home)
+        others = [other for other in parts if together and other is not part and other.name not in known.values()]
         files[f"{part.name}.py"] = _write(part, own, known, others)
     return files
 
@@ -92,7 +92,8 @@ def save_code(cls: Any, make_code: Callable[[Any], tuple[Mapping[str, str], Mapp
 
     @wraps(save)
     def save_pretrained(self: Any, save_directory: Any, push_to_hub: bool = False, **kwargs: Any) -> Any:
-        (code, places), own = make_code(self), vars(self).get("auto_map")
+        code, places = make_code(self)
+        own = vars(self).get("auto_map")
         self.auto_map = own or dict(places)
         saved = save(self, save_directory, **({} if push_to_hub else kwargs))
         if own is None:
@@ -136,12 +137,9 @@ def _read_source(name: str) -> _Source:
     return source
 
 
-def _first_line(node: Any) -> int:
-    return min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))])
-
-
 def _read_statement(module: str, node: ast.stmt, lines: Sequence[str]) -> _Statement:
-    start = _first_line(node)
+    decorators = getattr(node, "decorator_list", ())
+    start = min([node.lineno, *(decorator.lineno for decorator in decorators)])
     end = node.end_lineno or 0
     while start > 1 and lines[start - 2].startswith("#"):
         start -= 1
@@ -211,8 +209,13 @@ def _reach(part: Part, absent: Collection[str]) -> list[_Statement]:
             if name in (each.defines or each.reads & source.defines):
                 chosen[module][each.lines[0]] = each
                 waiting += [(module, read) for read in each.reads]
-    order = TopologicalSorter({module: sorted(needs[module]) for module in sorted({*chosen, *needs})}).static_order()
-    return [each for module in order for _, each in sorted(chosen[module].items())]
+    sorter: TopologicalSorter[str] = TopologicalSorter()
+    for module in sorted({*chosen, *needs}):
+        sorter.add(module, *sorted(needs[module]))
+    ordered: list[_Statement] = []
+    for module in sorter.static_order():
+        ordered += [statement for _, statement in sorted(chosen[module].items())]
+    return ordered
 
 
 def _write(part: Part, own: Sequence[_Statement], known: Mapping[str, str], others: Sequence[Part]) -> str:

@@ -49,7 +49,7 @@ def read_mask(stored: Any, name: str) -> np.ndarray:
             if not ((pixels >= 0) & (pixels <= 1)).all():
                 raise ValueError(f"a map with numbers from {pixels.min():.3g} to {pixels.max():.3g}, not in [0, 1]")
             return pixels
-        height, width = (int(each) for each in stored["size"])
+        height, width = (int(side) for side in stored["size"])
         runs = np.array(stored["counts"], dtype=np.int64)
         if (
             not 0 < height * width <= MAX_PIXELS
@@ -87,7 +87,7 @@ def mask_boxes(stored: Any, name: str) -> list[list[float]]:
     sides = mask.shape[::-1] * 2
     if corners is None:
         return []
-    return [[each / side for each, side in zip(corners, sides, strict=True)]]
+    return [[corner / side for corner, side in zip(corners, sides, strict=True)]]
 
 
 def mask_shares(stored: Any, boxes: np.ndarray, name: str = "phrase") -> np.ndarray:
@@ -101,9 +101,8 @@ def mask_shares(stored: Any, boxes: np.ndarray, name: str = "phrase") -> np.ndar
     def sum_to(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         column = x.astype(np.int64)
         row = y.astype(np.int64)
-        upper, lower = (
-            sums[each, column] * (1 - x + column) + sums[each, column + 1] * (x - column) for each in (row, row + 1)
-        )
+        upper = sums[row, column] * (1 - x + column) + sums[row, column + 1] * (x - column)
+        lower = sums[row + 1, column] * (1 - x + column) + sums[row + 1, column + 1] * (x - column)
         return np.asarray(upper * (1 - y + row) + lower * (y - row))
 
     x1, y1, x2, y2 = (boxes.astype(np.float64).clip(0, 1) * [width, height, width, height]).T
