@@ -62,24 +62,23 @@ def read_checkpoint(path: Path) -> OriginalFile:
 
 def _unpack(content: Any, path: Path) -> OriginalFile:
     others: list[str] = []
-    while held := _inner_dictionaries(content):
+    while isinstance(content, dict):
+        held = [name for name in WEIGHTS if isinstance(content.get(name), dict) and content[name]]
         if len(held) > 1:
             raise CheckpointError(f"{path}: weights under {name_some(held)}; keep one of them in the file.")
+        if not held:
+            break
         others = sorted({*others, *(str(name) for name in content if name != held[0])})
         content = content[held[0]]
     if not isinstance(content, dict) or not content:
         raise CheckpointError(f"{path}: contains a {type(content).__name__} without weights, expected a state dict.")
-    if adapter := _describe_adapter(content):
+    adapter = _describe_adapter(content)
+    if adapter:
         raise CheckpointError(f"{path}: {adapter}")
     for key, value in content.items():
         if not isinstance(key, str) or not isinstance(value, Tensor):
             raise CheckpointError(f"{path}: entry {key!r} is a {type(value).__name__}, expected names with tensors.")
     return OriginalFile(content, others)
-
-
-def _inner_dictionaries(content: Any) -> list[str]:
-    """The names of `WEIGHTS` under which a dictionary has another one."""
-    return [n for n in WEIGHTS if isinstance(content, dict) and isinstance(content.get(n), dict) and content[n]]
 
 
 def _describe_directory(path: Path) -> str:

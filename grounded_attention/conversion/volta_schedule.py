@@ -6,7 +6,6 @@ A feed-forward sub-layer belongs to text, regions or both. A stream without a pa
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import takewhile
 from typing import Any, NamedTuple, NoReturn
 
 from grounded_attention.utils.named_types import Columns
@@ -153,11 +152,10 @@ class VoltaConfig:
         units = []
         while steps:
             kinds = tuple(step.kind for step in steps)
-            fits = {layer: _count_equal(kinds, layer) for layer in layers}
-            layer = next((layer for layer, fit in fits.items() if fit == len(layer)), None)
+            layer = next((layer for layer in layers if kinds[: len(layer)] == layer), None)
             if layer is None:
-                fit = max(fits.values())
-                expected = " or ".join(sorted({layer[fit] for layer in layers if fits[layer] == fit}))
+                fit = max(_count_equal(kinds, layer) for layer in layers)
+                expected = " or ".join(sorted({layer[fit] for layer in layers if layer[:fit] == kinds[:fit]}))
                 position = "is the last one for"
                 if fit < len(kinds):
                     position = f"is {kinds[fit]} of"
@@ -179,10 +177,16 @@ class VoltaConfig:
 
 def _count_equal(kinds: Sequence[str], wanted: Sequence[str]) -> int:
     """The number of items, from the first, that are equal."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(kinds, wanted, strict=False)))
+    count = 0
+    for kind, expected in zip(kinds, wanted, strict=False):
+        if kind != expected:
+            break
+        count += 1
+    return count
 
 
 def _read_list(name: str, value: Any) -> frozenset[int]:
-    if not isinstance(value, (list, tuple)) or not all(isinstance(each, int) and each >= 0 for each in value):
+    is_list = isinstance(value, (list, tuple))
+    if not is_list or not all(isinstance(number, int) and number >= 0 for number in value):
         raise OverrideError(f"{name} is {value!r}, expected a list of numbers of sub-layers.")
     return frozenset(value)

@@ -102,9 +102,7 @@ class RegionDetector:
     @torch.no_grad()
     def detect(self, images: Sequence[Image.Image], image_ids: Sequence[str] | None = None) -> list[Detections]:
         """Finds all boxes of RGB images, in the detector's order, neither clipped nor selected."""
-        labels = [self.label_names for _ in images]
-        words = {"text": labels, "padding": True} if self.zero_shot else {}
-        inputs = self.processor(images=list(images), return_tensors="pt", **words)
+        inputs = self._inputs(list(images))
         outputs = self.model(**inputs.to(self.model.device, self.model.dtype))
         # Always single precision; on the CPU, because some post-processing functions mix devices elsewhere.
         for name, value in outputs.items():
@@ -112,6 +110,7 @@ class RegionDetector:
                 outputs[name] = value.float().cpu() if value.is_floating_point() else value.cpu()
         options = {"threshold": KEEP_ALL, "target_sizes": [(image.height, image.width) for image in images]}
         if self.zero_shot:
+            labels = [self.label_names for _ in images]
             results = self.processor.post_process_grounded_object_detection(outputs, **options, text_labels=labels)
         else:
             results = self.processor.post_process_object_detection(outputs, **options)
@@ -123,6 +122,12 @@ class RegionDetector:
                 Detections(result["boxes"], result["scores"], classes[i], None if probs is None else probs[i])
             )
         return found
+
+    def _inputs(self, images: list[Image.Image]) -> Any:
+        if not self.zero_shot:
+            return self.processor(images=images, return_tensors="pt")
+        text = [self.label_names for _ in images]
+        return self.processor(images=images, text=text, padding=True, return_tensors="pt")
 
     def _classes(self, outputs: Any, inputs: Any, results: list[Any]) -> list[Tensor]:
         # `dict.get`: the dictionaries of Grounding DINO warn about this key.
