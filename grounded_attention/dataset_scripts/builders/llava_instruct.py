@@ -10,7 +10,7 @@ y1, x2, y2) divided by width and height of the image. The public files have no p
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from datasets import List
 
@@ -106,7 +106,13 @@ def read_conversation(record: Record, index: int) -> Fields | None:
     speakers = [each.get("from") if isinstance(each, Mapping) else None for each in turns]
     first = int(speakers[:2] == ["gpt", "human"])
     spoken = [*record.records("conversations", "message")][first:]
-    messages = [_read_message(each, number) for number, each in enumerate(spoken)]
+    messages = []
+    for number, message in enumerate(spoken):
+        speaker = message.text("from")
+        wanted = list(ROLES)[number % 2]
+        message.refuse_if(speaker != wanted, "bad from", found=speaker, expected=wanted)
+        content = message.text("value").replace(IMAGE_MARK, "").strip()
+        messages.append({"role": ROLES[speaker], "content": content})
     if not messages or len(messages) % 2:
         expected = "a text of human and a text of gpt, in turns"
         raise record.error("bad conversations", found=f"{len(messages)} messages", expected=expected)
@@ -122,15 +128,9 @@ def read_conversation(record: Record, index: int) -> Fields | None:
     }
 
 
-def _read_message(record: Record, number: int) -> dict[str, str]:
-    speaker = record.text("from")
-    wanted = list(ROLES)[number % 2]
-    record.refuse_if(speaker != wanted, "bad from", found=speaker, expected=wanted)
-    return {"role": ROLES[speaker], "content": record.text("value").replace(IMAGE_MARK, "").strip()}
-
-
 def _read_phrase(record: Record, messages: list[dict[str, str]], first: int) -> Fields:
-    if unknown := sorted(record.values.keys() - {"message", "start", "end", "boxes", "text"}):
+    unknown = sorted(record.values.keys() - {"message", "start", "end", "boxes", "text"})
+    if unknown:
         raise record.error("unknown key of a phrase", found=unknown[0], expected="message, start, end, boxes, text")
     number = record.integer("message", minimum=0)
     start = record.integer("start", minimum=0)
@@ -144,12 +144,10 @@ def _read_phrase(record: Record, messages: list[dict[str, str]], first: int) -> 
         raise record.error("bad span", found=(start, end), expected=f"0 <= start < end <= {len(text)}")
     if record.values.get("text") not in (None, text[start:end]):
         raise record.error("the span has other words", found=text[start:end], expected=record.values["text"])
-    boxes = [_read_box(record, box) for box in record.items("boxes")]
+    boxes = []
+    for box in record.items("boxes"):
+        if not are_numbers(box, 4) or not (0 <= box[0] < box[2] <= 1 and 0 <= box[1] < box[3] <= 1):
+            expected = "x1 < x2, y1 < y2 in [0, 1]: divided by width and height of the image"
+            raise record.error("bad box", found=box, expected=expected)
+        boxes.append([float(number) for number in box])
     return {"sentence": number, "text": text[start:end], "start": start, "end": end, "boxes": boxes}
-
-
-def _read_box(record: Record, box: Any) -> list[float]:
-    if not are_numbers(box, 4) or not (0 <= box[0] < box[2] <= 1 and 0 <= box[1] < box[3] <= 1):
-        expected = "x1 < x2, y1 < y2 in [0, 1]: divided by width and height of the image"
-        raise record.error("bad box", found=box, expected=expected)
-    return [float(number) for number in box]

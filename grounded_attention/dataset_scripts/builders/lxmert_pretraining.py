@@ -111,12 +111,13 @@ def image_rows(image_id: str, record: Record) -> Iterator[Fields]:
             expected = f"{len(texts)}, one for each sentence"
             raise labels.error(f"wrong number of answers in {source}", found=len(answers), expected=expected)
         for number, (text, scores) in enumerate(zip(texts, answers, strict=True)):
+            answered = Record(scores, record.file, f"{labels.where}, {source} {number + 1}", HINT)
             yield {
                 "image_id": image_id,
                 "caption_id": f"{image_id}_{source}_{number:03}",
                 "text": text.strip(),
                 "source": source,
-                "answers": _scored(Record(scores, record.file, f"{labels.where}, {source} {number + 1}", HINT)),
+                "answers": _scored(answered),
             }
 
 
@@ -124,8 +125,10 @@ def _scored(record: Record) -> list[Fields]:
     """The answers of a sentence, with positive scores."""
     if not isinstance(record.values, dict):
         raise record.error("bad answers", found=record.values, expected="an object {answer: score}")
-    scored: list[Fields] = [{"answer": answer, "score": record.number(answer)} for answer in record.names()]
-    for each in scored:
-        if each["score"] < 0:
-            raise record.error(f"bad score of {each['answer']!r}", found=each["score"], expected="0 or more")
-    return [each for each in scored if each["score"] > 0]
+    scored: list[Fields] = []
+    for answer in record.names():
+        score = record.number(answer)
+        record.refuse_if(score < 0, f"bad score of {answer!r}", found=score, expected="0 or more")
+        if score > 0:
+            scored.append({"answer": answer, "score": score})
+    return scored

@@ -82,7 +82,12 @@ def read_statements(path: Path, image_id_format: str = "identifier") -> Iterator
     """Reads a file of statements: the official JSON lines, or LXMERT's list, whose fields have names of their own."""
     ids: set[str] = set()
     for record in _records(path):
-        identifier, pair = _read_identifier(record)
+        identifier = record.non_empty_text("identifier")
+        parts = identifier.split("-")
+        if len(parts) != PARTS or not parts[0] or not all(part.isdecimal() for part in parts[1:]):
+            expected = "<split>-<set>-<pair>-<sentence>, such as dev-850-0-1"
+            raise record.error("bad identifier", found=identifier, expected=expected)
+        pair = "-".join(parts[:-1])
         record.add_once(identifier, ids, "the example occurs twice", "unique identifiers")
         label = record.values.get("label")
         if label is not None and str(label).lower() not in LABELS:
@@ -109,16 +114,6 @@ def _records(path: Path) -> Iterator[Record]:
     if is_list:
         return listed(path, HINT)
     return json_lines(path, HINT)
-
-
-def _read_identifier(record: Record) -> tuple[str, str]:
-    """Returns the identifier of an example and that of its pair of images."""
-    identifier = record.non_empty_text("identifier")
-    parts = identifier.split("-")
-    if len(parts) != PARTS or not parts[0] or not all(part.isdecimal() for part in parts[1:]):
-        expected = "<split>-<set>-<pair>-<sentence>, such as dev-850-0-1"
-        raise record.error("bad identifier", found=identifier, expected=expected)
-    return identifier, "-".join(parts[:-1])
 
 
 def write_predictions(path: Path, answers: Mapping[str, bool]) -> None:

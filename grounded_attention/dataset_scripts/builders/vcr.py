@@ -5,7 +5,6 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
@@ -282,21 +281,30 @@ def _rows(
     annot_id = record.non_empty_text("annot_id")
     words = object_words(image.names, annot_id, config.names == "neutral")
     report.add("questions")
-    _count_boxes(image, annot_id, report)
+    missing = sum(box is None for box in image.boxes)
+    if missing:
+        report.add("objects_without_boxes", annot_id, missing)
+    if image.clipped:
+        report.add("boxes_clipped", annot_id, image.clipped)
     sizes = (image.width, image.height) * 2
+    boxes = []
+    for box in image.filled_boxes:
+        boxes.append([edge / size for edge, size in zip(box, sizes, strict=True)])
     common = {
         "image_id": image_id_of(record, split, config.image_id_format),
         "file_name": record.non_empty_text("img_fn"),
         "width": image.width,
         "height": image.height,
         "objects": image.names,
-        "boxes": [[value / size for value, size in zip(box, sizes, strict=True)] for box in image.filled_boxes],
+        "boxes": boxes,
         "mode": config.mode,
     }
-    choices = [
-        render(record, name, tokens, words, number)
-        for number, (name, tokens) in enumerate(_choices(record, config.mode), 1)
-    ]
+    choices = []
+    choice_phrases = []
+    for number, (name, tokens) in enumerate(_choices(record, config.mode), 1):
+        choice, phrases = render(record, name, tokens, words, number)
+        choices.append(choice)
+        choice_phrases += phrases
     label = -1 if split == "test" else _label(record, config.mode)
     for example_id, answer, tokens in _questions(record, split, config.mode):
         text, phrases = render(record, "question", tokens, words)
@@ -305,8 +313,8 @@ def _rows(
             "example_id": example_id,
             "answer": answer,
             "text": text,
-            "choices": [choice for choice, _ in choices],
-            "phrases": [*phrases, *chain.from_iterable(named for _, named in choices)],
+            "choices": choices,
+            "phrases": [*phrases, *choice_phrases],
             "label": label,
         }
 
@@ -367,11 +375,3 @@ def _questions(record: Record, split: str, mode: str) -> list[tuple[str, int, li
         return [(f"{annot_id}_a{place}", place, question + tokens) for place, tokens in enumerate(answers)]
     right = _label(record, "answer")
     return [(annot_id, right, question + answers[right])]
-
-
-def _count_boxes(image: ImageObjects, annot_id: str, report: BuildReport) -> None:
-    missing = sum(box is None for box in image.boxes)
-    if missing:
-        report.add("objects_without_boxes", annot_id, missing)
-    if image.clipped:
-        report.add("boxes_clipped", annot_id, image.clipped)

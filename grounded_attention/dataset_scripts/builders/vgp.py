@@ -198,6 +198,13 @@ def example(
             mentions.append((index, mention))
     mentions += [side for first, second, _ in pairs for side in ((0, first), (1, second))]
     positions = {mention: number for number, mention in enumerate(dict.fromkeys(mentions))}
+    phrases = []
+    for index, mention in positions:
+        phrases.append({**mention._asdict(), "sentence": index, "boxes": boxes.get(mention.entity, [])})
+    phrase_pairs = []
+    for first, second, label_number in pairs:
+        pair = {"phrase1": positions[0, first], "phrase2": positions[1, second], "label": label_number}
+        phrase_pairs.append(pair)
     return {
         "example_id": f"{image_id}:{caption1['caption_id']}:{caption2['caption_id']}",
         "image_id": image_id,
@@ -205,12 +212,6 @@ def example(
         "caption_ids": [caption1["caption_id"], caption2["caption_id"]],
         "related": [number in matching for number in range(2)],
         "identification_label": label,
-        "phrases": [
-            {**mention._asdict(), "sentence": index, "boxes": boxes.get(mention.entity, [])}
-            for index, mention in positions
-        ],
-        "phrase_pairs": [
-            {"phrase1": positions[0, first], "phrase2": positions[1, second], "label": label_number}
-            for first, second, label_number in pairs
-        ],
+        "phrases": phrases,
+        "phrase_pairs": phrase_pairs,
     }

@@ -173,7 +173,10 @@ def join_pairs(
     """
     labels: dict[tuple[int, int], dict[tuple[Mention, Mention], int]] = defaultdict(dict)
     tags = [tagged_mentions(caption) for caption in captions]
-    tagged = _by_text(tags)
+    tagged: dict[str, dict[int, list[Mention]]] = defaultdict(lambda: defaultdict(list))
+    for index, mentions in enumerate(tags):
+        for mention in mentions:
+            tagged[mention.text][index].append(mention)
     for row in rows:
         sides = []
         for phrase in (row.phrase1, row.phrase2):
@@ -182,20 +185,13 @@ def join_pairs(
         joined = False
         for first, second, label in ((0, 1, row.label), (1, 0, kind.swapped[row.label])):
             for (i, firsts), (j, seconds) in product(sides[first].items(), sides[second].items()):
-                for pair in _agreeing(firsts, seconds, same_chain) if i < j else ():
+                if i >= j:
+                    continue
+                for pair in _agreeing(firsts, seconds, same_chain):
                     labels[i, j].setdefault(pair, label)
                     joined = True
         _report_outcome(row, sides, joined, report)
     return {captions_ij: _without_contained(pairs, report) for captions_ij, pairs in labels.items()}
-
-
-def _by_text(tags: Sequence[Sequence[Mention]]) -> dict[str, dict[int, list[Mention]]]:
-    """Indexes tagged phrases: text -> caption index -> mentions."""
-    places: dict[str, dict[int, list[Mention]]] = defaultdict(lambda: defaultdict(list))
-    for index, mentions in enumerate(tags):
-        for mention in mentions:
-            places[mention.text][index].append(mention)
-    return places
 
 
 def _untagged_places(

@@ -193,6 +193,7 @@ def _volta_fields(file: Any, name: str) -> Columns:
         raise DataError("not the group of an image", found=f"dataset {name}", expected=layouts)
     entries = {field: _own(group, field) for field in group}
     arrays = {field: content for field, content in entries.items() if hasattr(content, "shape")}
-    if large := [field for field, content in arrays.items() if content.nbytes > MAX_RECORD_BYTES]:
+    large = [field for field, content in arrays.items() if content.nbytes > MAX_RECORD_BYTES]
+    if large:
         raise DataError("a dataset is too large for one image", found=f"{large[0]}, {arrays[large[0]].nbytes:,} bytes")
     return {field: content[()] for field, content in arrays.items()}

@@ -260,9 +260,9 @@ def recognise(path: AnyPath) -> tuple[str, str]:
 
 
 def _recognise_folder(folder: Path) -> tuple[str, str] | None:
-    for pattern, format, seen in FOLDERS:
+    for pattern, format, evidence in FOLDERS:
         if next(folder.rglob(pattern), None):
-            return format, seen
+            return format, evidence
     return None
 
 
@@ -271,9 +271,9 @@ def _recognise_file(file: Path) -> tuple[str, str]:
         line = content.readline(HEAD_BYTES)
         content.seek(0)
         head = content.read(64)
-    for offset, signature, format, seen in SIGNATURES:
+    for offset, signature, format, evidence in SIGNATURES:
         if head[offset:].startswith(signature):
-            return format, seen
+            return format, evidence
     fields = line.rstrip(b"\r\n\t").count(b"\t") + 1
     for names, format in ((BUTD_FIELDS, "butd_tsv"), (LXMERT_FIELDS, "lxmert_tsv")):
         if fields == len(names) or (fields == len(names) + 1 and format == "butd_tsv"):

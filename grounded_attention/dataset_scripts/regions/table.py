@@ -169,15 +169,12 @@ class RegionTable:
         number = bisect_right(self._ends, row)
         shard = self._shards.get(number)
         if shard is None:
-            shard = self._shards[number] = self._open_shard(number)
+            facts = self.info["shards"][number]
+            shard = Shard(self._paths[number], facts["bytes"])
+            if len(shard) != facts["rows"] or shard.arrays_of_rows != self.info["arrays"]:
+                raise DataError("shard of another table", file=shard.path, hint=COPY_HINT)
+            self._shards[number] = shard
         return shard, row - self._ends[number] + len(shard)
-
-    def _open_shard(self, number: int) -> Shard:
-        facts = self.info["shards"][number]
-        shard = Shard(self._paths[number], facts["bytes"])
-        if len(shard) != facts["rows"] or shard.arrays_of_rows != self.info["arrays"]:
-            raise DataError("shard of another table", file=shard.path, hint=COPY_HINT)
-        return shard
 
     def _missing(self, image_id: object) -> MissingRegionsError:
         examples = ", ".join(repr(known) for known in islice(self, 3))

@@ -129,22 +129,17 @@ def make_row(record: Columns, texts: Columns, phrases: Phrases, **known: Any) ->
     images = known.pop("images", None) or images_of(record)
     more: Fields = {}
     for key, value in record.items():
-        if _goes_along(key, value):
+        # A number or a text that is not long; of pictures the name of a file.
+        is_picture = key in IMAGE_NAMES and key != "file_name"
+        is_long = isinstance(value, str) and len(value) > LONGEST_TEXT
+        if isinstance(value, (str, int, float)) and not is_picture and not is_long:
             more[key] = value
     if isinstance(record.get("answers"), list):  # of several people
-        more["answers"] = [
-            str(each.get("answer") if isinstance(each, Mapping) else each) for each in record["answers"]
-        ]
+        more["answers"] = []
+        for answer in record["answers"]:
+            text = answer.get("answer") if isinstance(answer, Mapping) else answer
+            more["answers"].append(str(text))
     return RawRow(images, texts, phrases, known.pop("size", None) or size_of(record), id_of(record, images), more)
-
-
-def _goes_along(key: str, value: Any) -> bool:
-    """Whether a further column is kept: a number or a text that is not long; of pictures the name of a file."""
-    if key in IMAGE_NAMES and key != "file_name":
-        return False
-    if isinstance(value, str):
-        return len(value) <= LONGEST_TEXT
-    return isinstance(value, (int, float))
 
 
 def boxes_of(record: Columns, readings: Readings = ()) -> Boxes:

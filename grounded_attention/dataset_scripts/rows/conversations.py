@@ -174,7 +174,10 @@ def matches(record: Columns) -> bool:
 
 
 def _pair(record: Columns) -> tuple[str, str] | None:
-    return next((pair for pair in PAIRS if all(isinstance(record.get(key), (str, list)) for key in pair)), None)
+    for pair in PAIRS:
+        if all(isinstance(record.get(key), (str, list)) for key in pair):
+            return pair
+    return None
 
 
 def read(record: Columns, context: Context) -> Rows:
@@ -233,14 +236,13 @@ def _with_chosen(record: Columns, turns: Any) -> Any:
 def _exchange(record: Columns) -> list[Columns]:
     """The messages of a question and an answer in columns of their own."""
     pair = _pair(record) or PAIRS[0]
-    texts = [*chain(*(structured(record.get("history"), "history") or [])), *(record[key] for key in pair)]
+    history = structured(record.get("history"), "history") or []
+    texts = [*chain(*history), *(record[key] for key in pair)]
     if record.get("input") and pair[0] == "instruction":
         texts[-2] = f"{texts[-2]}\n{record['input']}"
-    system = record.get("system")
-    if system:
-        turns: list[Columns] = [{"role": "system", "content": system}]
-    else:
-        turns = []
+    turns: list[Columns] = []
+    if record.get("system"):
+        turns.append({"role": "system", "content": record["system"]})
     for number, text in enumerate(texts):
         words = ""
         if not messages_in(text):
@@ -257,8 +259,9 @@ def _turns(messages: Sequence[Columns], count: int) -> list[Turn]:
     for message in messages:
         content = message["content"]
         texts = message_texts([message])
-        new = sum(len(_IMAGE.findall(each)) for each in texts)
-        new += 0 if isinstance(content, str) else sum("text" not in each for each in content)
+        new = sum(len(_IMAGE.findall(text)) for text in texts)
+        if not isinstance(content, str):
+            new += sum("text" not in part for part in content)
         if new:
             shown = number if new == 1 else None
             number = number + new

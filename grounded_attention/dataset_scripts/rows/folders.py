@@ -316,7 +316,8 @@ def _yolo(pictures: Sequence[Path], names: Mapping[int, str], folder: Path, poin
         if not images or not labels.is_file():
             labels = picture.with_suffix(".txt")
         objects = []
-        for number, line in enumerate(read_text(labels).splitlines() if labels.is_file() else (), 1):
+        lines = read_text(labels).splitlines() if labels.is_file() else []
+        for number, line in enumerate(lines, 1):
             with in_words("no object", file=labels, where=f"line {number}"):
                 if line.strip():
                     objects.append(_yolo_object(line.split(), names, points))
@@ -430,7 +431,11 @@ def _voc_picture(path: Path, name: str, folder: Path) -> str:
 
 
 def _picture_beside(path: Path) -> Path | None:
-    return next((each for suffix in SUFFIXES if (each := path.with_suffix(suffix)).is_file()), None)
+    for suffix in SUFFIXES:
+        picture = path.with_suffix(suffix)
+        if picture.is_file():
+            return picture
+    return None
 
 
 def _of_one(path: Path, folder: Path) -> Records:

@@ -103,9 +103,11 @@ def _instances(record: Columns) -> Boxes:
     value = structured(record["target_instances"], "target_instances")
     listed = value if isinstance(value, list) else [value]
     boxes = []
-    for each in listed:
-        boxes.append(each.get(first_of(each, BOX_NAMES) or "") if isinstance(each, Mapping) else each)
-    return read_boxes([each for each in boxes if each is not None], "target_instances", XYXY_PIXELS)
+    for target in listed:
+        box = target.get(first_of(target, BOX_NAMES) or "") if isinstance(target, Mapping) else target
+        if box is not None:
+            boxes.append(box)
+    return read_boxes(boxes, "target_instances", XYXY_PIXELS)
 
 
 # Points
@@ -124,6 +126,7 @@ def read_points(record: Columns, context: Context) -> Rows:
     if "label" in record and {"count", "collection_method", "image_sha256"} & record.keys():
         known = (Reading("points", 100.0),)
     boxes = read_boxes(record["points"], "points", known)
-    if wrong := [each.numbers for each in boxes if len(each.numbers) != 2]:
+    wrong = [box.numbers for box in boxes if len(box.numbers) != 2]
+    if wrong:
         raise RowError("bad points", found=wrong[0], expected="x and y")
     yield from each_text(record, texts_of(record[name], name), boxes)

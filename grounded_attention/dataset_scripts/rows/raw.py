@@ -266,7 +266,9 @@ def span_phrases(value: Any, text: str, boxes: Boxes, name: str) -> Phrases:
         spans = [spans[i : i + 2] for i in range(0, len(spans), 2)]
     runs: list[list[int]] = []
     for span in spans if isinstance(spans, list) else [spans]:
-        start, end = [_whole(edge, name) for edge in span] if isinstance(span, list) and len(span) == 2 else (0, 0)
+        start = end = 0
+        if isinstance(span, list) and len(span) == 2:
+            start, end = (_whole(edge, name) for edge in span)
         if end > len(text) or not text[start:end].strip():
             expected = f"the first character of a phrase, and the one behind it, of a text of {len(text)}"
             raise RowError(f"bad {name}", found=span, expected=expected)
@@ -292,11 +294,15 @@ def open_scale(order: str) -> Readings:
 
 def named_sides(value: Columns) -> tuple[str, tuple[str, ...]] | None:
     """The order and the names of the four sides that a record has."""
-    return next((each for each in SIDE_NAMES if all(value.get(side) is not None for side in each[1])), None)
+    for order, sides in SIDE_NAMES:
+        if all(value.get(side) is not None for side in sides):
+            return order, sides
+    return None
 
 
 def _box_of_sides(value: Columns, name: str, readings: Readings) -> RawBox:
-    if known := named_sides(value):
+    known = named_sides(value)
+    if known:
         order, sides = known
         return read_boxes([value[side] for side in sides], name, readings or open_scale(order))[0]
     if value.get("x") is not None and value.get("y") is not None:
