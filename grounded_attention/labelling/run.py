@@ -108,15 +108,15 @@ def label_captions(
             labeller = _Labeller(phrases, grounder, image_path, selection, batch_size, on_error)
             parts = {}
             for number, start in enumerate(range(0, len(rows), part_size)):
-                parts[folder / PARTS / f"{number:07d}.parquet"] = range(start, min(start + part_size, len(rows)))
+                stop = min(start + part_size, len(rows))
+                parts[folder / PARTS / f"{number:07d}.parquet"] = range(start, stop)
             pending = [path for path in parts if not path.exists()]
             state.wait_for_everyone()  # every process has seen the same parts
             mine = pending[state.process_index :: state.num_processes]
             count = sum(len(parts[path]) for path in mine)
             with tqdm(total=count, unit="caption", disable=not progress or not first or is_quiet()) as bar:
-                bar.set_description(
-                    f"pseudo-labels ({len(parts) - len(pending):,} of {len(parts):,} parts done before)"
-                )
+                done = len(parts) - len(pending)
+                bar.set_description(f"pseudo-labels ({done:,} of {len(parts):,} parts done before)")
                 for path in mine:
                     labels = labeller.label(rows.select(parts[path]).to_list(), bar)
                     part = pa.Table.from_pylist(list(labels), SCHEMA)
@@ -124,7 +124,7 @@ def label_captions(
                         pq.write_table(part, draft)
             state.wait_for_everyone()
             if first:
-                _join_parts(folder, {path: len(places) for path, places in parts.items()}, provenance)
+                _join_parts(folder, parts, provenance)
         if first:
             (folder / KIND.partial).unlink(missing_ok=True)
             delete_folder(folder / PARTS)
@@ -153,12 +153,12 @@ def _begin(folder: Path, provenance: Fields) -> None:
         raise DataError(problem, file=folder, hint="choose another folder, or remove this one")
 
 
-def _join_parts(folder: Path, sizes: Mapping[Path, int], provenance: Fields) -> None:
+def _join_parts(folder: Path, parts: Mapping[Path, range], provenance: Fields) -> None:
     """Joins the parts, of which one is in memory at a time, and writes the manifest."""
     path = folder / FILE
     with whole_file(path, durable=True) as draft, pq.ParquetWriter(draft, SCHEMA) as writer:
-        for part, size in sizes.items():
-            writer.write_table(_read_part(part, size))
+        for part, places in parts.items():
+            writer.write_table(_read_part(part, len(places)))
     shard = {"file": FILE, "bytes": path.stat().st_size, "sha256": sha256(path)}
     KIND.write(folder / MANIFEST, {"provenance": provenance, "shards": [shard]})
 

@@ -167,31 +167,31 @@ def _row(question_id: str, record: Record, has_answers: bool) -> Fields:
 
     types = record.member("types") if has("types") else None
     groups = record.member("groups") if has("groups") else None
+    of_types = {f"{name}_type": "" if types is None else types.non_empty_text(name) for name in TYPES}
+    global_group = ""
+    if groups is not None and groups.values.get("global", "") is not None:
+        global_group = groups.text("global")
+    annotations: list[Fields] = []
+    if "annotations" in record.values:
+        whole = record.member("annotations")
+        for part in ANNOTATED:
+            if part in whole.values:
+                named = whole.member(part)
+                for key in named.names():
+                    annotations.append({"part": part, "tokens": key, "object": named.text(key), "box": []})
     return {
         "example_id": question_id,
         "image_id": record.non_empty_text("imageId"),
         "text": question,
         "answer": record.non_empty_text("answer") if has("answer") else "",
         "is_balanced": record.flag("isBalanced") if has("isBalanced") else False,
-        **{f"{name}_type": "" if types is None else types.non_empty_text(name) for name in TYPES},
-        "global_group": "" if groups is None or groups.values.get("global", "") is None else groups.text("global"),
+        **of_types,
+        "global_group": global_group,
         "entailed": record.texts("entailed") if has("entailed") else [],
         **{name: [] for name in CHOICES},
-        "annotations": _annotations(record) if "annotations" in record.values else [],
+        "annotations": annotations,
         "semantic": [*map(_step, record.records("semantic", "step"))] if "semantic" in record.values else [],
     }
-
-
-def _annotations(record: Record) -> list[Fields]:
-    whole = record.member("annotations")
-    named_objects = []
-    for part in ANNOTATED:
-        if part in whole.values:
-            named = whole.member(part)
-            named_objects += [
-                {"part": part, "tokens": key, "object": named.text(key), "box": []} for key in named.names()
-            ]
-    return named_objects
 
 
 def with_phrases(row: Fields) -> Fields:

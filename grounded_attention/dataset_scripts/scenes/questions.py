@@ -86,8 +86,16 @@ def ask(scene: Scene, rng: random.Random, combinations: Combinations = Combinati
     """Makes different questions about a scene."""
     asked = []
     for draft in islice(drafts(KINDS, scene, rng, combinations), PER_SCENE):
-        answers = tuple(_answer(draft, rng, combinations) for _ in range(HUMANS))
-        asked.append(replace(draft, answers=answers))
+        wrong = draft.wrong(combinations)
+        answers = []
+        for _ in range(HUMANS):
+            # A look between two names gets one of the two.
+            is_wrong = wrong and rng.random() < rng.choice(ERROR_RATES)
+            answer = rng.choice(wrong if is_wrong else draft.true)
+            if rng.random() < OTHER_WORDS_RATE:
+                answer = OTHER_WORDS.get(answer, answer)
+            answers.append(answer)
+        asked.append(replace(draft, answers=tuple(answers)))
     return asked
 
 
@@ -104,18 +112,6 @@ def drafts(
         if draft is not None and draft.text not in texts:
             texts.add(draft.text)
             yield draft
-
-
-def _answer(draft: Question, rng: random.Random, combinations: Combinations) -> str:
-    wrong = draft.wrong(combinations)
-    # A look between two names gets one of the two.
-    if wrong and rng.random() < rng.choice(ERROR_RATES):
-        answer = rng.choice(wrong)
-    else:
-        answer = rng.choice(draft.true)
-    if rng.random() < OTHER_WORDS_RATE:
-        return OTHER_WORDS.get(answer, answer)
-    return answer
 
 
 def single_object(scene: Scene, rng: random.Random, hidden_attribute: str) -> tuple[int, str] | None:

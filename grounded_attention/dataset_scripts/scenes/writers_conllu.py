@@ -118,16 +118,16 @@ def parse(caption: Caption) -> list[Node]:
 
 def conllu(record: SceneRecord) -> str:
     """Returns the sentences of an image: all its captions, in order, each with a blank line after it."""
-    return "".join(f"{_sentence(record.image_id, *pair)}\n" for pair in enumerate(record.captions))
-
-
-def _sentence(image_id: str, number: int, caption: Caption) -> str:
-    text, _ = caption.written()
-    name = f"{image_id}-{number}\n# image_id = {image_id}\n# caption_id = {image_id}#{number}"
-    lines = [f"# sent_id = {name}\n# text = {text}\n"]
-    for index, (node, form) in enumerate(zip(parse(caption), text.split(), strict=True)):
-        head = 0 if node.head == index else node.head + 1
-        lines.append(f"{index + 1}\t{form}\t_\t{node.upos}\t_\t_\t{head}\t{node.relation}\t_\t_\n")
+    image_id = record.image_id
+    lines = []
+    for number, caption in enumerate(record.captions):
+        text, _ = caption.written()
+        lines.append(f"# sent_id = {image_id}-{number}\n# image_id = {image_id}\n")
+        lines.append(f"# caption_id = {image_id}#{number}\n# text = {text}\n")
+        for index, (node, form) in enumerate(zip(parse(caption), text.split(), strict=True)):
+            head = 0 if node.head == index else node.head + 1
+            lines.append(f"{index + 1}\t{form}\t_\t{node.upos}\t_\t_\t{head}\t{node.relation}\t_\t_\n")
+        lines.append("\n")
     return "".join(lines)
 
 

@@ -126,7 +126,11 @@ def refer(scene: Scene, number: int, rng: random.Random, combinations: Combinati
         if rng.random() < RELATION_RATE or not is_enough:
             phrase = _related(scene, number, phrase, attempt / ATTEMPTS, rng, combinations) or ""
         if phrase:
-            expressions[_drop_article(phrase, rng)] = None
+            # Players drop the first article in most cases.
+            first, _, rest = phrase.partition(" ")
+            if first in DETERMINERS and rng.random() < DROP_ARTICLE_RATE:
+                phrase = rest
+            expressions[phrase] = None
         if len(expressions) == PER_OBJECT:
             break
     return list(expressions)
@@ -156,11 +160,3 @@ def _related(
     if ways and all(way[0] == {number} for way in ways):
         return caption.text
     return None
-
-
-def _drop_article(phrase: str, rng: random.Random) -> str:
-    """Drops the first article in most cases, as players do."""
-    first, _, rest = phrase.partition(" ")
-    if first in DETERMINERS and rng.random() < DROP_ARTICLE_RATE:
-        return rest
-    return phrase
