@@ -156,6 +156,8 @@ def test_snippets(tmp_path, request, page, where):
         for part in ("data", "runs", "google-bert", "Qwen", "grounded_attention"):  # in the reader's folder
             if f'"{part}/' in code:
                 (folder / part).symlink_to(request.getfixturevalue("made") / part)
+        if '"photo.jpg"' in code:
+            (folder / "photo.jpg").symlink_to(ROOT / "grounded_attention" / "space" / "scenes" / "12335.jpg")
         listed.append((name, WITHOUT_VIDEOS + code if QWEN in code else code, str(folder)))
     (tmp_path / "snippets.json").write_text(json.dumps(listed))
     done = run_python(RUN, [tmp_path / "snippets.json"], cwd=tmp_path, env=environment)
@@ -167,15 +169,16 @@ def test_what_is_not_run_is_python(code):
     compile(code, "snippet", "exec")
 
 
-def test_the_first_command_draws_a_picture(tmp_path, monkeypatch):
-    """That of README, with the model and the picture of the package, with no network."""
-    block = re.search(r"^```bash\n(.*?)^```$", PAGES[0].read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)[1]
-    program, *arguments = shlex.split(block.replace("\\\n", "").splitlines()[-1])
+def test_the_small_model_of_the_first_page_answers_as_the_page_says(tmp_path, monkeypatch, capsys):
+    """The command with the model and the scene of the package, with no network."""
+    readme = PAGES[0].read_text(encoding="utf-8")
+    [command] = re.findall(r"^```bash\n(grounded-attention look grounded_attention/.*?)^```$", readme, re.S | re.M)
     (tmp_path / "grounded_attention").symlink_to(ROOT / "grounded_attention")
     monkeypatch.chdir(tmp_path)
-    assert program == "grounded-attention"
-    assert main(arguments) == 0
-    assert open_image(tmp_path / "attention.png").size > (500, 200)
+    assert main(shlex.split(command.replace("\\\n", ""))[1:]) == 0
+    answer = re.search(r"^It answers `(\w+)`", readme, re.MULTILINE)[1]
+    assert capsys.readouterr().out.splitlines()[0] == answer
+    assert open_image(tmp_path / "little_heart.png").size > (480, 200)
 
 
 def test_the_loops_of_ones_own_are_short():

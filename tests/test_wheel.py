@@ -140,7 +140,7 @@ def test_a_newcomer_follows_the_pages(installed, tmp_path):
         file, base, processor, head = json.loads(call(installed, environment, tmp_path, code=LOAD))
     assert [line[2:] for line in printed.splitlines() if line.startswith("$ ")] == lines
     assert len(lines) > 12
-    made = ("attention.png", "runs/mine/run.html", "runs/mine/heads/heads.html", "data_show.html", "page.html")
+    made = ("little_heart.png", "runs/mine/run.html", "runs/mine/heads/heads.html", "data_show.html", "page.html")
     assert [name for name in made if not (tmp_path / name).is_file()] == []
     assert Path(file).is_relative_to(installed)
     assert head == "VLBertForVGP"
