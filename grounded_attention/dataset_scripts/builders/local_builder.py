@@ -115,7 +115,7 @@ class LocalConfig(datasets.BuilderConfig):
     FOLDERS: ClassVar[Sequence[str]] = ("",)  # of the data that may have these files
     # The terms of the rows; rows are pushed only if the terms allow it.
     LICENCE: ClassVar[Licence] = UNDECLARED
-    WHERE: ClassVar[str] = "see docs/real_data.md"  # to get missing files
+    WHERE: ClassVar[str] = "see docs/data.md"  # to get missing files
     LISTS: ClassVar[str | None] = None  # the option with lists of images, of which some must be in the training rows
     # Part of the cache key: increase it when the same files give other rows than before.
     version: datasets.Version | str | None = VERSION

@@ -180,7 +180,7 @@ def check_cells(study: Study, cells: Sequence[Cell], places: bool = True) -> Non
         absent = data.scenes is None and not is_on_hub(data.data_dir) and not Path(data.data_dir).exists()
         try:
             if places and absent:
-                raise RecipeError(f"data.data_dir {data.data_dir}: no such folder; docs/real_data.md lists its files")
+                raise RecipeError(f"data.data_dir {data.data_dir}: no such folder; docs/data.md lists its files")
             check(_checkable(cell))
         except RecipeError as error:
             raise RecipeError(f"{study.source}: cell {cell.name}: {error}") from error
