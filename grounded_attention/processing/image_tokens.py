@@ -279,7 +279,7 @@ NEWEST_TRANSFORMERS = "5.24.0"
 
 def get_image_token_family(processor: Any, model_type: str | None = None) -> ImageTokenFamily:
     """Finds how a model lays out its image tokens; a ValueError says why a type is refused."""
-    every = "docs/vlm_families.md has all"
+    every = "docs/api/tables/vlm_families.md has all"
     if model_type is not None:
         if model_type in READ_REGIONS:
             use = "use `grounded-attention ground`, or heads with --regions"

@@ -369,7 +369,7 @@ def test_options_of_one_kind_of_model_are_refused_by_the_other(files, tmp_path, 
         line = read_error(capsys)
         assert f"model type {kind}: " in line
         assert reason in line
-        assert "docs/vlm_families.md" in line
+        assert "docs/api/tables/vlm_families.md" in line
 
 
 def test_rows_as_people_have_them(files, tmp_path, capsys):

@@ -56,7 +56,7 @@ result of tests on a tiny model with random weights and the processors of transf
 {table}
 
 `llava_padded` is LLaVA with images padded to squares, `llava_pixtral` LLaVA with a `PixtralProcessor`. A relative of
-these types, whose processor lays out images in the same way, is read with `load_vlm(NAME, model_type=TYPE)`.
+these types, whose processor lays out images in the same way, is read with `PatchGroundingProcessor(processor, TYPE)`.
 
 ## Refused
 

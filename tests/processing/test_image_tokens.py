@@ -216,7 +216,7 @@ def test_positions_are_those_of_a_padded_batch():
 UNKNOWN = {
     "bert": "model type bert: its image tokens are not known",
     "blip-2": "model type blip-2: its image tokens are learned queries",
-    "qwen3vl": r"not known; closest known types: qwen3_vl, [^;]+; docs/vlm_families.md",
+    "qwen3vl": r"not known; closest known types: qwen3_vl, [^;]+; docs/api/tables/vlm_families.md",
     None: "str: the image tokens of this processor are not known",
 }
 
