@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NOT_RUN = re.compile(r"<!-- not run: \S.*-->")
 WITH_HUB = "<!-- run with: loopback hub -->"
-PUBLISHED = "ORG/scenes-vgp-direct"  # the repository of the pages
+PUBLISHED = ("ORG/scenes-vgp-direct", "ORG/vlbert-vgp")  # the repositories of the pages
 OFFLINE = "offline"
 ON_HUB = "on the loopback Hub"
 QWEN = "Qwen/Qwen2.5-VL-3B-Instruct"
@@ -145,9 +145,10 @@ def test_snippets(tmp_path, request, page, where):
     if where == ON_HUB:
         hub = request.getfixturevalue("loopback_hub")
         environment = hub.environment(tmp_path / "home")
-        if any(PUBLISHED in code for _, code in todo):
-            trained = request.getfixturevalue("made") / "runs" / "scenes_vgp" / "direct"
-            on_hub(hub, tmp_path / "owner", PUBLISHED, trained)
+        for name in PUBLISHED:
+            if any(name in code for _, code in todo):
+                trained = request.getfixturevalue("made") / "runs" / "scenes_vgp" / "direct"
+                on_hub(hub, tmp_path / "owner", name, trained)
     environment |= {"PYTHONPATH": str(ROOT), "HF_MODULES_CACHE": str(tmp_path / "modules")}
     listed = []
     for name, code in todo:

@@ -127,7 +127,10 @@ def find_picture(folder: str | None, image_id: str, file_name: str | None) -> Pi
 
 def image_table(parts: Sequence[Scored], recipe: Recipe, data: PreparedData, folder: str | None) -> Fields:
     """`pictures` and `sizes` (width, height in pixels) of the images in the report."""
-    wanted = {image_id for part in parts for image_id in shown_images(part.judged, recipe.seed)}
+    wanted = set()
+    for part in parts:
+        for image_id in shown_images(part.judged, recipe.seed):
+            wanted.add(image_id)
     table = next(iter(tables(data).values()), None)
     pictures = {}
     sizes = {}

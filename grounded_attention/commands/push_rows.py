@@ -66,7 +66,10 @@ def push(
         commit = plan.run(builder, output, given, None)
     rows = {str(split): info.num_examples for split, info in builder.info.splits.items()}
     counted = ", ".join(f"{split}: {number}" for split, number in rows.items())
-    read = [line for report in builder.report.values() for line in report["read"]]
+    read = []
+    for report in builder.report.values():
+        for line in report["read"]:
+            read.append(line)
     text = "\n".join([*dict.fromkeys(read), f"pushed to {to} ({counted}): {commit}"])
     return {"commit_url": commit, "rows": rows}, text
 

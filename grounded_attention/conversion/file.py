@@ -63,7 +63,10 @@ def read_checkpoint(path: Path) -> OriginalFile:
 def _unpack(content: Any, path: Path) -> OriginalFile:
     others: list[str] = []
     while isinstance(content, dict):
-        held = [name for name in WEIGHTS if isinstance(content.get(name), dict) and content[name]]
+        held = []
+        for name in WEIGHTS:
+            if isinstance(content.get(name), dict) and content[name]:
+                held.append(name)
         if len(held) > 1:
             raise CheckpointError(f"{path}: weights under {name_some(held)}; keep one of them in the file.")
         if not held:

@@ -156,8 +156,12 @@ class AttentionGrounding(StreamingMetric):
         """
         counts = self.counts(state)
         by_head = torch.from_numpy(counts.accuracy)
+        tokens = 0
+        for name, sums in state.items():
+            if name.startswith(IMAGE):
+                tokens += int(sums[0, 0, 0])
         numbers = {
-            "text_to_region_tokens": int(sum(sums[0, 0, 0] for name, sums in state.items() if name.startswith(IMAGE))),
+            "text_to_region_tokens": tokens,
             "text_to_region_chance": counts.chance_accuracy,
             "text_to_region_all_heads": by_head.mean().item(),
             "text_to_region_best_layer": by_head.mean(1).max().item(),
@@ -194,10 +198,13 @@ def summarise(chosen_on: Columns, reported_on: Columns) -> Fields:
     layer = int(by_head.mean(1).argmax())
     head = top_heads(by_head, 1)[0]
     numbers = chosen_on.get(LAYERS, range(len(by_head)))
-    ends = reported_on.get(INTERVALS)
+    intervals = reported_on.get(INTERVALS)
+    interval = None
+    if intervals:
+        interval = [intervals[end][head[0]][head[1]] for end in ("low", "high")]
     headline = {
         "words": reported_on.get("text_to_region_tokens", 0),
-        "interval": ends and [ends[end][head[0]][head[1]] for end in ("low", "high")],
+        "interval": interval,
         "all_heads": reported.mean().item(),
         "best_layer": reported[layer].mean().item(),
         "best_head": reported[head].item(),

@@ -139,10 +139,12 @@ def best_row(best: Columns, shown: Callable[[str], str] = str) -> tuple[str, ...
     else:
         group = f", {shown(best['group'])}"
     head = shown(f"{best['layer']}-{best['head']}")
+    if not best["active"]:
+        head += " (not active)"
     reachable = best["upper_bound"]
     return (
         f"{NAMES.get(best['kind'], best['kind'])}{group}",
-        head if best["active"] else f"{head} (not active)",
+        head,
         f"{best['accuracy']:.1%} ({interval_text(best['interval'])})",
         f"{best['share']:.0%}",
         f"{best['baseline']:.1%}",

@@ -298,22 +298,32 @@ class PatchInputs(HeadInputs):
         candidates = batch["region_candidate_mask"].bool()
         places = batch["text_positions"]
         ids = batch["input_ids"].gather(1, places.clamp(min=0))
-        asking = {"text_positions": ask_at_the_end(batch)} if self.rules.word == "prompt" else {}
+        # A cache would keep the states of all tokens for a next one, which does not come.
+        inputs = {**batch, "use_cache": False}
+        if self.rules.word == "prompt":
+            inputs["text_positions"] = ask_at_the_end(batch)
+        gold = batch["phrase_regions"].bool() & candidates[:, None]
+        is_word = (places >= 0) & _are_words(ids, self.processor.tokenizer)
+        nearness = []
+        for boxes, is_candidate in zip(batch["region_boxes"], candidates, strict=True):
+            nearness.append(_nearness(boxes, is_candidate))
         return HeadBatch(
-            # A cache would keep the states of all tokens for a next one, which does not come.
-            {**batch, **asking, "use_cache": False},
+            inputs,
             batch["phrase_mask"].numpy(),
-            (batch["phrase_regions"].bool() & candidates[:, None]).numpy(),
+            gold.numpy(),
             candidates,
-            (places >= 0) & _are_words(ids, self.processor.tokenizer),
-            [_nearness(*each) for each in zip(batch["region_boxes"], candidates, strict=True)],
+            is_word,
+            nearness,
             batch.dropped_phrases,
         )
 
 
 def _are_words(ids: Tensor, tokenizer: Any) -> Tensor:
     """(B, T) bool: tokens that are no special tokens."""
-    known = {number for name in _NOT_WORDS if (number := getattr(tokenizer, name, None)) is not None}
+    known = set()
+    for name in _NOT_WORDS:
+        if (number := getattr(tokenizer, name, None)) is not None:
+            known.add(number)
     return ~torch.isin(ids, torch.tensor(sorted(known)).to(ids))
 
 

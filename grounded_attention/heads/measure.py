@@ -362,7 +362,10 @@ class Maps:
     def judge_kept(self, sets: Mapping[str, Way], centre_size: tuple[float, float]) -> "Maps | None":
         """The boxes of sets of heads for the kept phrases; `None` if the maps of one of the heads were not kept."""
         places = {head: (0, place) for place, head in enumerate(self._heads or ())}
-        wanted = {head for heads, _ in sets.values() for head in heads}
+        wanted = set()
+        for heads, _ in sets.values():
+            for head in heads:
+                wanted.add(head)
         if not all(gather_object([self._heads is None or wanted <= places.keys()])):
             return None
         judged = Maps(self.tokens, {}, centre_size)
@@ -526,18 +529,26 @@ class Measurement:
                 f"no region fits a gold box ({entities.summary()}), so every head is wrong: are these the regions of "
                 "these images, with boxes of the same convention?"
             )
+        by_direction = {}
+        for name in entities.tallies:
+            groups = entities.groups(name)
+            if groups:
+                by_direction[name] = groups
+        relations = words.groups(TEXT_TO_REGION)
+        relations.pop(ALL, None)
+        described: Fields = {**(about or {}), **self.inputs.about}
+        described["baseline"] = FIRST
+        if entities.scored and not entities.unscored:
+            described["baseline"] = self.inputs.rule
+        described["phrases"] = dict(entities.phrases)
+        if words.phrases["judged"]:
+            described["relation_words"] = dict(words.phrases)
         return HeadTable(
             layers=self.observer.layers,
             heads=self.observer.heads,
-            entities={name: counts for name in entities.tallies if (counts := entities.groups(name))},
-            relations={name: counts for name, counts in words.groups(TEXT_TO_REGION).items() if name != ALL},
-            about={
-                **(about or {}),
-                **self.inputs.about,
-                "baseline": self.inputs.rule if entities.scored and not entities.unscored else FIRST,
-                "phrases": dict(entities.phrases),
-                **({"relation_words": dict(words.phrases)} if words.phrases["judged"] else {}),
-            },
+            entities=by_direction,
+            relations=relations,
+            about=described,
             headless=self.observer.headless,
         )
 

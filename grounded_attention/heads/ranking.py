@@ -75,7 +75,12 @@ class HeadRanking:
         report = self.reported_on.counts
         choice = self.chosen_on.counts
         pointing = choice.accuracy
-        chosen = [{**head_entry(report, p), "pointing_on_choice": float(pointing[p])} for p in self.heads]
+        chosen = []
+        for pair in self.heads:
+            chosen.append({**head_entry(report, pair), "pointing_on_choice": float(pointing[pair])})
+        ablation = None
+        if self.ablation is not None:
+            ablation = asdict(self.ablation)
         return {
             **self.reported_on.to_dict(),
             "about": {**self.reported_on.about, **self.about},
@@ -84,7 +89,7 @@ class HeadRanking:
             "centre_size": list(self.centre_size),
             "box_rule": self.box_rule,
             "boxes": [asdict(score) for score in self.boxes],
-            "ablation": None if self.ablation is None else asdict(self.ablation),
+            "ablation": ablation,
             "scores_on_choice": choice.summary(),
         }
 

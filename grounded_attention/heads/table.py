@@ -141,7 +141,10 @@ class HeadCounts:
 
     def summary(self) -> Fields:
         """Counts, baselines, and the mean scores of all heads as lists (L, H), as JSON types."""
-        scores = {name: values for name in MEASURES if (values := self.mean(name)) is not None}
+        scores = {}
+        for name in MEASURES:
+            if (values := self.mean(name)) is not None:
+                scores[name] = values
         return {
             "items": self.total,
             "images": len(self.image_ids),

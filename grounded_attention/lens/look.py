@@ -177,7 +177,16 @@ def _look(
     images, names = _shown(patches, pictures)
     rows = sorted({row for word in whole.words for row in word.rows})
     if rolled:
-        attention = _rollout(model, whole.inputs, rows, columns)[None]
+        length = whole.inputs["input_ids"].shape[1]
+        size = 4 * length**2 * len(find_calls(model))
+        if size > ROLLOUT_BYTES:
+            raise ValueError(
+                f"form rollout needs the maps of all layers, {size / 2**30:.1f} GiB for {length} tokens; take plain "
+                "or relative, or a smaller image"
+            )
+        means = read_means(model, whole.inputs)
+        rollout = rollout_rows(means, torch.tensor(list(rows), device=means[0].device))[:, columns].cpu()
+        attention = rollout[None]
     else:
         chosen, attention = _read(model, chosen, prompt, whole.inputs, rows, read)
     # Of each word the mean of its tokens.
@@ -397,18 +406,6 @@ def _without_labels(read: Mapping[int, Tensor], prompt: Sequenced) -> tuple[tupl
     chosen = chosen or [divmod(int(maps.sum((2, 3))[skip:].argmax()) + skip * width, width)]
     layers = list(read)
     return tuple((layers[place], head) for place, head in chosen)
-
-
-def _rollout(model: Any, inputs: Batch, rows: Sequence[int], columns: Tensor) -> Tensor:
-    length = inputs["input_ids"].shape[1]
-    size = 4 * length**2 * len(find_calls(model))
-    if size > ROLLOUT_BYTES:
-        raise ValueError(
-            f"form rollout needs the maps of all layers, {size / 2**30:.1f} GiB for {length} tokens; take plain or "
-            "relative, or a smaller image"
-        )
-    means = read_means(model, inputs)
-    return rollout_rows(means, torch.tensor(list(rows), device=means[0].device))[:, columns].cpu()
 
 
 def _neutral_rows(model: Any, patches: PatchGroundingProcessor, pictures: Pictures, heads: Heads) -> Tensor:

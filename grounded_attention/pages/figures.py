@@ -192,7 +192,10 @@ def _draw_heat_map(axes: Axes, method: str, values: np.ndarray, chosen: Sequence
 def _components(histories: Mapping[str, Sequence[Columns]]) -> list[str]:
     """The components of the logs to draw, each once: the loss, its parts by name, then evaluation by name."""
     names = sorted({name for history in histories.values() for record in history for name in record})
-    losses = [name for name in names if name == "loss" or name.startswith("loss_")]
+    losses = []
+    for name in names:
+        if name == "loss" or name.startswith("loss_"):
+            losses.append(name)
     return losses + [name for name in names if name.startswith("eval_") and "accuracy" in name]
 
 

@@ -89,14 +89,16 @@ def build_report(report: Report) -> str:
 def _part(part: Measured, report: Report) -> str:
     groups = by_group(part.judged)
     rows = number_rows(part.numbers, {name: baselines(items) for name, items in groups.items()})
-    return "\n".join(
-        [
-            f"<h2>{escape(part.heading)}</h2>",
-            *(f"<p>{escape(line)}</p>" for line in part.remarks),
-            html_table(NUMBER_HEAD, rows, text_columns=2) if rows else f"<p>{NO_NUMBERS}</p>",
-            *(_group(name, items, report, len(groups) > 1) for name, items in groups.items()),
-        ]
-    )
+    pieces = [f"<h2>{escape(part.heading)}</h2>"]
+    for line in part.remarks:
+        pieces.append(f"<p>{escape(line)}</p>")
+    if rows:
+        pieces.append(html_table(NUMBER_HEAD, rows, text_columns=2))
+    else:
+        pieces.append(f"<p>{NO_NUMBERS}</p>")
+    for name, items in groups.items():
+        pieces.append(_group(name, items, report, len(groups) > 1))
+    return "\n".join(pieces)
 
 
 # Numbers

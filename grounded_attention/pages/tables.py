@@ -41,7 +41,11 @@ _LAST = (
 def best_method(results: Columns) -> str:
     """The best method: best head from text to regions, VGP, other accuracies, all heads, lowest perplexity."""
     methods = _ordered(results["methods"], METHODS)
-    names = [name for row in methods.values() for name in row if name.endswith("_accuracy")]
+    names = []
+    for row in methods.values():
+        for name in row:
+            if name.endswith("_accuracy"):
+                names.append(name)
     accuracies = ((name,) for name in dict.fromkeys(names) if name != _MAIN[0][0])
     best = list(methods)
     for path in (*_MAIN, *accuracies, *_LAST):
@@ -77,7 +81,9 @@ def comparison_table(results: Columns) -> str:
     baselines = _ordered({**(results.get("baselines") or {}), "chance": _chance(results)}, BASELINES)
     # Numbers are compared as printed, so two methods with the same printed number are both the best.
     printed = {name: [_printed(row, path) for path in _COLUMNS] for name, row in methods.items()}
-    tops = [max(column) for column in zip(*printed.values(), strict=True)]
+    tops = []
+    for column in zip(*printed.values(), strict=True):
+        tops.append(max(column))
     rows = []
     for name, cells in printed.items():
         marked = []

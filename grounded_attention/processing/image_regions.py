@@ -99,6 +99,8 @@ def pixel_arrays(
 ) -> dict[str, np.ndarray]:
     """Converts pictures to pixels."""
     nothing = np.zeros((3, 0, 0), dtype=np.float32)
-    pixels = [nothing if picture is None else image_processor.pixels(picture) for picture in pictures]
+    pixels = []
+    for picture in pictures:
+        pixels.append(nothing if picture is None else image_processor.pixels(picture))
     sizes = np.array([array.shape[:0:-1] for array in pixels], dtype=np.int64)
     return {"pixel_values": pad_pixels(pixels), "image_sizes": sizes}

@@ -107,7 +107,7 @@ def find_bad_box(boxes: np.ndarray, pixels_hint: bool) -> tuple[int, str] | None
     without area is valid.
     """
     finite = np.isfinite(boxes.sum(axis=1))
-    inverted = (boxes[:, 2:] < boxes[:, :2]).any(axis=1)
+    inverted = np.logical_or(boxes[:, 2] < boxes[:, 0], boxes[:, 3] < boxes[:, 1])
     outside = ((boxes < -BOX_TOLERANCE) | (boxes > 1 + BOX_TOLERANCE)).any(axis=1)
     bad = ~finite | inverted | outside
     if not bad.any():

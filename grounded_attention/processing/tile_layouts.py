@@ -370,7 +370,9 @@ def molmo2(settings: ImageSettings) -> ImageLayout:
     canvas = rule(settings.height, settings.width, **limits, crop_size=crop, patch_size=patch)[2:]
     low = processor.use_single_crop_col_tokens
     high = processor.image_use_col_tokens
-    ends = ["<im_col>" if used else "" for used in (high if low is None else low, high)]
+    ends = []
+    for used in (high if low is None else low, high):
+        ends.append("<im_col>" if used else "")
     starts = ("<low_res_im_start>" if processor.use_single_crop_start_token else "<im_start>", "<im_start>")
     layout: ImageLayout = []
     for start, (height, width), end in zip(starts, ((crop, crop), canvas), ends, strict=True):

@@ -84,7 +84,9 @@ class GQA(AnsweringTask):
         notes = {"answer": predicted}
         if not any(question["answer"] for question in questions):
             return Scored({}, notes=notes)
-        scored = [question_scores(*pair) for pair in zip(predicted, questions, strict=True)]
+        scored = []
+        for pair in zip(predicted, questions, strict=True):
+            scored.append(question_scores(*pair))
         names = dict.fromkeys(name for scores in scored for name in scores)
         scores: dict[str, list[float | None]] = {f"{GROUP}_{n}": [scores.get(n) for scores in scored] for n in names}
         bound: list[float | None] = []

@@ -80,7 +80,9 @@ print(f"the statement holds: {{shares[1]:.0%}}")"""
         rows = examples.rows
         visual = joined_arguments(examples.regions)
         inputs = processor(text=[row["text"] for row in rows], return_tensors="pt", **visual)
-        labels = [row["label"] if row["label"] >= 0 else UNLABELLED for row in rows]
+        labels = []
+        for row in rows:
+            labels.append(row["label"] if row["label"] >= 0 else UNLABELLED)
         return {**inputs.reported(), **identify(rows), "labels": torch.tensor(labels)}
 
     def judge(self, outputs: Any, batch: Batch, rows: Rows, context: JudgeContext) -> Iterator[Judged]:

@@ -81,7 +81,10 @@ def bundle(parts: Sequence[Part], absent: Collection[str] = (), *, together: boo
                 own.append(statement)
             else:
                 known |= dict.fromkeys(statement.defines, home)
-        others = [other for other in parts if together and other is not part and other.name not in known.values()]
+        others = []
+        for other in parts:
+            if together and other is not part and other.name not in known.values():
+                others.append(other)
         files[f"{part.name}.py"] = _write(part, own, known, others)
     return files
 

@@ -46,7 +46,10 @@ _SCAN = re.compile(rb"\xff\xda\0[\x08-\x0e][\x01-\x04]")
 
 def open_images(images: Any) -> list[Image.Image]:
     """Opens a batch of images as RGB pictures in memory."""
-    if _is_one(images):
+    is_one = isinstance(images, (str, bytes, os.PathLike, Mapping, Image.Image)) or (
+        hasattr(images, "shape") and len(images.shape) < 4
+    )
+    if is_one:
         return [open_image(images)]
     if not isinstance(images, Iterable):
         raise ValueError(f"images: {images!r:.80} is not an image; expected paths, PIL images or arrays.")
@@ -54,12 +57,6 @@ def open_images(images: Any) -> list[Image.Image]:
     if not opened:
         raise ValueError("images: the batch is empty.")
     return opened
-
-
-def _is_one(images: Any) -> bool:
-    return isinstance(images, (str, bytes, os.PathLike, Mapping, Image.Image)) or (
-        hasattr(images, "shape") and len(images.shape) < 4
-    )
 
 
 def open_image(image: Any, name: str = "image", least: int | None = None) -> Image.Image:

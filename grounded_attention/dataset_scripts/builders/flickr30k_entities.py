@@ -292,7 +292,9 @@ class EntitiesFiles:
 
     def sources(self) -> list[Path]:
         """Returns all files and folders that are read."""
-        names = [f"{split}_captions" if self.split_folders else f"{split}.txt" for split in SPLITS]
+        names = []
+        for split in SPLITS:
+            names.append(f"{split}_captions" if self.split_folders else f"{split}.txt")
         return [self.root / name for name in [*names, "Sentences", "Annotations", "UNRELATED_CAPTIONS"]]
 
     def sentences(self, split: str, image_id: str) -> Path:

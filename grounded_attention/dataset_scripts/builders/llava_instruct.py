@@ -103,7 +103,9 @@ def read_conversation(record: Record, index: int) -> Fields | None:
     if isinstance(record.values, Mapping) and record.values.get("image") is None:
         return None
     turns = record.items("conversations")
-    speakers = [each.get("from") if isinstance(each, Mapping) else None for each in turns]
+    speakers = []
+    for each in turns:
+        speakers.append(each.get("from") if isinstance(each, Mapping) else None)
     first = int(speakers[:2] == ["gpt", "human"])
     spoken = [*record.records("conversations", "message")][first:]
     messages = []

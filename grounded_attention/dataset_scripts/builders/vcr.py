@@ -67,7 +67,9 @@ def read_objects(path: Path) -> ImageObjects:
     boxes = [_corners(record, place, box) for place, box in enumerate(boxes_in_file)]
     if look_normalised([box for box in boxes if box is not None], width, height):
         raise record.error("the boxes look normalised", found=boxes[:2], expected="x1, y1, x2, y2 in pixels")
-    inside = [None if box is None else _inside(box, width, height) for box in boxes]
+    inside = []
+    for box in boxes:
+        inside.append(None if box is None else _inside(box, width, height))
     clipped = sum(after is not None and before != after for before, after in zip(boxes, inside, strict=True))
     return ImageObjects(width, height, names, inside + [None] * (len(names) - len(inside)), clipped)
 

@@ -103,7 +103,10 @@ def read_pairs(path: Path, kind: PairKind) -> list[PairRow]:
         reader = csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True)
     rows = []
     try:
-        missing = [name for name in columns if name not in (reader.fieldnames or ())]
+        missing = []
+        for name in columns:
+            if name not in (reader.fieldnames or ()):
+                missing.append(name)
         refuse_if(missing, "columns are missing", file=path, where="line 1", found=missing, hint=hint)
         for row in reader:
             place: Fields = {"file": path, "where": f"line {reader.line_num}", "hint": hint}

@@ -57,7 +57,20 @@ def find_mentions(text: str, question: str = "") -> list[Mention]:
     """
     for find in _FINDERS:
         if mentions := [each for each in find(text, question) if each.boxes]:
-            _give_words(text, mentions)
+            # Boxes directly behind marked words, or behind other boxes of these, have them.
+            marked = iter([*_REF.finditer(text), None])
+            next_words = next(marked)
+            words = None
+            end = 0
+            for mention in mentions:
+                while next_words is not None and next_words.end() <= mention.span[0]:
+                    words = _strip(text, next_words.span(1))
+                    end = next_words.end()
+                    next_words = next(marked)
+                if text[end : mention.span[0]].strip(_BLANKS):
+                    words = None
+                mention.words = mention.words or words
+                end = mention.span[1]
             for each in mentions:
                 each.is_action = each.is_action or bool(_CALL.search(text, max(0, each.span[0] - 40), each.span[0]))
             return mentions
@@ -93,23 +106,6 @@ def says_nothing(rest: str) -> bool:
 _OPEN_REF = r"(?:<ref>|<phrase>|<\|object_ref_start\|>|<\|ref\|>)"
 _CLOSE_REF = r"(?:</ref>|</phrase>|<\|object_ref_end\|>|<\|/ref\|>)"
 _REF = re.compile(rf"{_OPEN_REF}((?:(?!{_OPEN_REF}|{_CLOSE_REF}).)*){_CLOSE_REF}", re.DOTALL)
-
-
-def _give_words(text: str, mentions: Sequence[Mention]) -> None:
-    """Boxes directly behind marked words, or behind other boxes of these, have them."""
-    marked = iter([*_REF.finditer(text), None])
-    next_words = next(marked)
-    words = None
-    end = 0
-    for mention in mentions:
-        while next_words is not None and next_words.end() <= mention.span[0]:
-            words = _strip(text, next_words.span(1))
-            end = next_words.end()
-            next_words = next(marked)
-        if text[end : mention.span[0]].strip(_BLANKS):
-            words = None
-        mention.words = mention.words or words
-        end = mention.span[1]
 
 
 def _strip(text: str, place: Span) -> Span | None:
@@ -228,7 +224,9 @@ def _molmo(text: str, question: str) -> Mentions:
             xs, ys = (_values(" ".join(re.findall(rf'\b{axis}\d*="([^"]*)"', match[2]))) for axis in "xy")
             if len(xs) != len(ys):
                 raise RowError("points that lack an x or y", found=match[0], expected="x and y of each")
-            boxes = [RawBox([x, y], (Reading("points", 100.0),)) for x, y in zip(xs, ys, strict=True)]
+            boxes = []
+            for x, y in zip(xs, ys, strict=True):
+                boxes.append(RawBox([x, y], (Reading("points", 100.0),)))
             yield Mention(boxes, match.span(), words)
             continue
         for part in re.split(r"[\t;]", coords[1]):
@@ -271,7 +269,10 @@ def _json(text: str, question: str) -> Mentions:
                 ) from None
             start = text.find("{", max(error.pos, start + 1))
             continue
-        keys = [name for name in item if name in _BOX_KEYS or name in _ACTION_KEYS]
+        keys = []
+        for name in item:
+            if name in _BOX_KEYS or name in _ACTION_KEYS:
+                keys.append(name)
         if not keys:
             start = text.find("{", start + 1)  # perhaps it holds some
             continue

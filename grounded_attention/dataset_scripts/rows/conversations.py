@@ -71,7 +71,10 @@ def fill(messages: Sequence[Any], value: Any, rejected: str) -> list[tuple[RawPh
                 name = RawPhrase(words, [], len(written), len(written) + len(words), number)
                 names.append(name)
             else:
-                sides = [side for box in boxes[len(owners)] for side in box.numbers]
+                sides = []
+                for box in boxes[len(owners)]:
+                    for side in box.numbers:
+                        sides.append(side)
                 words = json.dumps([int(side) if side == int(side) else side for side in sides])
                 owners.append(name)
                 alone.append(number if is_alone else None)
@@ -331,7 +334,10 @@ def _mentions(turns: Sequence[Turn], context: Context, is_screen: bool = False) 
                 place = (number, *mention.words)
             elif turn.role == "user":
                 if answer is not None:  # it may name the boxes that its question lists
-                    answered = [box.numbers for other in mentions[answer] for box in other.boxes]
+                    answered = []
+                    for other in mentions[answer]:
+                        for box in other.boxes:
+                            answered.append(box.numbers)
                     if all(box.numbers in answered for box in mention.boxes):
                         continue
                 is_pointed_at = _POINTING.search(texts[number][: mention.span[0]][-LONGEST_POINTING:])

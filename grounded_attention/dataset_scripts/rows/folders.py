@@ -259,7 +259,10 @@ def _upright(part: Columns, image: Columns) -> Columns:
     if not isinstance(about, Mapping) or not about.get("rotation"):
         return part
     size = [float(image.get(side) or math.inf) for side in ("width", "height")]
-    numbers = [number for box in read_boxes(part.get("bbox"), "bbox") for number in box.numbers]
+    numbers = []
+    for box in read_boxes(part.get("bbox"), "bbox"):
+        for number in box.numbers:
+            numbers.append(number)
     if len(numbers) != 4:
         raise RowError("bad bbox", found=numbers, expected="x, y, width, height")
     x1, y1, x2, y2 = around(corners_of(*numbers), float(about["rotation"]), size=size)

@@ -216,7 +216,10 @@ def read_boxes(value: Any, name: str, readings: Readings = ()) -> Boxes:
     if not isinstance(value, list) or len(value) > MOST_BOXES:
         raise RowError(f"bad {name}", found=value, expected=f"x, y, x, y, or a list of at most {MOST_BOXES} boxes")
     if isinstance(value[0], (list, Mapping)) or value[0] is None:
-        boxes = [box for each in value for box in read_boxes(each, name, readings)]
+        boxes = []
+        for each in value:
+            for box in read_boxes(each, name, readings):
+                boxes.append(box)
         if name in BOX_NAMES:
             lengths = {len(each.numbers) for each in boxes}
         else:
@@ -249,7 +252,9 @@ def _around_corners(value: Sequence[Any], name: str, readings: Readings) -> RawB
 
 def _numbers(value: Sequence[Any], name: str) -> list[float]:
     try:
-        numbers = [math.nan if isinstance(each, bool) else float(each) for each in value]
+        numbers = []
+        for each in value:
+            numbers.append(math.nan if isinstance(each, bool) else float(each))
     except (TypeError, ValueError, OverflowError):
         numbers = [math.nan]
     if not all(map(math.isfinite, numbers)):
@@ -339,7 +344,9 @@ def size_of(record: Columns) -> Size | None:
         if isinstance(value, Mapping):
             value = [value.get("width"), value.get("height")]
     else:
-        pairs = [[record.get(side) for side in sides] for sides in _SIZES]
+        pairs = []
+        for sides in _SIZES:
+            pairs.append([record.get(side) for side in sides])
         value = next((each for each in pairs if None not in each), None)
         if value is None:
             return None

@@ -297,7 +297,10 @@ def _checked(reading: Reading, samples: Sequence[Sample], known_by: str, place: 
 
 def _agreeing(samples: Sequence[Sample], readings: Sequence[Reading]) -> list[Reading]:
     """The readings that agree with every area and mask, if there are any."""
-    telling = [each for each in samples if each.area or each.hull is not None]
+    telling = []
+    for each in samples:
+        if each.area or each.hull is not None:
+            telling.append(each)
     if not telling:
         return []
     return [each for each in readings if all(sample.agrees(each) for sample in telling)]

@@ -115,7 +115,10 @@ def _decided(scene: Scene, rng: random.Random) -> tuple[str, str, str, int] | No
 
 def _names_there(scene: Scene, attribute: str) -> tuple[str, ...]:
     """Returns the names of an attribute that fit any object of the scene."""
-    there = {name for item in scene.objects for name in getattr(item, attribute)}
+    there = set()
+    for item in scene.objects:
+        for name in getattr(item, attribute):
+            there.add(name)
     return tuple(name for name in NAMES[attribute] if name in there)
 
 

@@ -88,7 +88,7 @@ def _noun(items: Sequence[SceneObject], names: Sequence[str], rng: random.Random
     """Returns a noun, plural for several objects, sometimes with a shape adjective; a broad noun without names."""
     if names:
         nouns, _ = _words("shapes", rng.choice(names))
-        adjectives = []
+        adjectives: Sequence[str] = ()
     else:
         nouns, adjectives = _broad_words(tuple(item.shapes for item in items))
     noun = rng.choice(nouns)

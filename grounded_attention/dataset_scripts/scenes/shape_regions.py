@@ -133,7 +133,10 @@ def _foreground(pixels: np.ndarray) -> np.ndarray:
     """Returns (H, W) bool: the pixels that differ from a smooth surface, which is fitted to the other pixels."""
     height, width = pixels.shape[:2]
     y, x = np.meshgrid(np.linspace(-1, 1, height), np.linspace(-1, 1, width), indexing="ij")
-    powers = [(i, j) for i in range(4) for j in range(4 - i)]
+    powers = []
+    for i in range(4):
+        for j in range(4 - i):
+            powers.append((i, j))
     terms = np.stack([x**i * y**j for i, j in powers], axis=-1).reshape(height * width, -1)
     flat = pixels.reshape(-1, 3)
     distance = np.linalg.norm(flat - np.median(flat, axis=0), axis=1)

@@ -32,7 +32,10 @@ def faces(item: SceneObject) -> list[Face]:
 @lru_cache(maxsize=1000)
 def box(item: SceneObject) -> tuple[float, float, float, float]:
     """Returns the tight box (x1, y1, x2, y2) of an object in image pixels."""
-    points = [point for corners, _ in faces(item) for point in corners]
+    points = []
+    for corners, _ in faces(item):
+        for point in corners:
+            points.append(point)
     xs, ys = zip(*points, strict=True)
     return min(xs), min(ys), max(xs), max(ys)
 

@@ -99,7 +99,22 @@ def _run_methods(recipe: Recipe, data: PreparedData, processor: Any, repos: Mapp
         recipe = replace(recipe, model=trained_start)
     recipe, chosen = _choose_heads(recipe, data, processor)
     before = _measure_before(recipe, data, processor)
-    results = _results(recipe, data, processor, repos)
+    # One after another or in parallel; rows and regions are passed to other processes as names of files.
+    trainings = [_Training(Path(recipe.output_dir) / name) for name in _names(recipe)]
+    workers = min(recipe.workers, len(trainings))
+    if workers > 1:
+        names = ", ".join(training.name for training in trainings)
+        say(f"methods: {names}; {workers} at a time, each with a {LOG} in its folder")
+    work = partial(_train, recipe=recipe, data=data, processor=processor, repos=repos)
+    missing = []
+    for each in trainings:
+        if each.name in repos or _finished(each.directory) is None:
+            missing.append(each)
+        else:
+            say(f"method: {each.name}: finished before")
+    for training in run_jobs(missing, workers, work, is_quiet(recipe)):
+        say(f"method: {training.name}: finished")
+    results: dict[str, Any] = {training.name: _finished(training.directory) for training in trainings}
     gathered = {**_gather(results), **chosen, **before, "recipe": read_json(output / "recipe.json")}
     if PartialState().is_main_process:
         write_json(output / "results.json", gathered)
@@ -148,26 +163,6 @@ class _Training:
     @property
     def name(self) -> str:
         return self.directory.name
-
-
-def _results(recipe: Recipe, data: PreparedData, processor: Any, repos: Mapping[str, HubRepo]) -> Fields:
-    """The results of all methods, trained one after another or in parallel; rows and regions are passed as file names
-    to other processes."""
-    trainings = [_Training(Path(recipe.output_dir) / name) for name in _names(recipe)]
-    workers = min(recipe.workers, len(trainings))
-    if workers > 1:
-        names = ", ".join(training.name for training in trainings)
-        say(f"methods: {names}; {workers} at a time, each with a {LOG} in its folder")
-    work = partial(_train, recipe=recipe, data=data, processor=processor, repos=repos)
-    missing = []
-    for each in trainings:
-        if each.name in repos or _finished(each.directory) is None:
-            missing.append(each)
-        else:
-            say(f"method: {each.name}: finished before")
-    for training in run_jobs(missing, workers, work, is_quiet(recipe)):
-        say(f"method: {training.name}: finished")
-    return {training.name: _finished(training.directory) for training in trainings}
 
 
 def _names(recipe: Recipe) -> list[str]:

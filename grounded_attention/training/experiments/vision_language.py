@@ -126,26 +126,22 @@ def _new(model: Model, processor: PatchGroundingProcessor) -> PreTrainedModel:
         if key not in (*LOADING, "model_type"):
             fields[key] = value
     with recipe_key_errors("model.config"):
-        config = AutoConfig.for_model(model_type, **{**fields, **_token_fields(model_type, fields, processor)})
+        # The vocabulary size and the special tokens of a new model, where the recipe does not give them.
+        tokenizer = processor.tokenizer
+        known = VLM.config_class(model_type)().to_dict()
+        ids = {name: getattr(tokenizer, f"{name}_token_id", None) for name in TOKENS}
+        ids["image"] = tokenizer.convert_tokens_to_ids(processor.family.image_token(processor.processor))
+        token_fields: Fields = {}
+        for name in TOKENS:
+            for end in TOKEN_FIELDS:
+                if f"{name}_{end}" in known and f"{name}_{end}" not in fields and ids[name] is not None:
+                    token_fields[f"{name}_{end}"] = ids[name]
+        text = dict(fields.get("text_config") or {})
+        words = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("pad", "bos", "eos")}
+        token_fields["text_config"] = {"vocab_size": len(tokenizer), **words, **text}
+        config = AutoConfig.for_model(model_type, **{**fields, **token_fields})
         loading = {key: value for key, value in model.config.items() if key in LOADING}
         return VLM.model_class(model_type)._from_config(config, **loading)
-
-
-def _token_fields(model_type: str, fields: Columns, processor: PatchGroundingProcessor) -> Fields:
-    """The vocabulary size and the special tokens of a new model, where the recipe does not give them."""
-    tokenizer = processor.tokenizer
-    known = VLM.config_class(model_type)().to_dict()
-    ids = {name: getattr(tokenizer, f"{name}_token_id", None) for name in TOKENS}
-    ids["image"] = tokenizer.convert_tokens_to_ids(processor.family.image_token(processor.processor))
-    token_fields: Fields = {}
-    for name in TOKENS:
-        for end in TOKEN_FIELDS:
-            if f"{name}_{end}" in known and f"{name}_{end}" not in fields and ids[name] is not None:
-                token_fields[f"{name}_{end}"] = ids[name]
-    text = dict(fields.get("text_config") or {})
-    words = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("pad", "bos", "eos")}
-    token_fields["text_config"] = {"vocab_size": len(tokenizer), **words, **text}
-    return token_fields
 
 
 def load_vlm(model: Model) -> tuple[Any, Fields]:

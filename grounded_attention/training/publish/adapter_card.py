@@ -2,7 +2,6 @@
 """The card of an adapter from a training loop of one's own, in the place of PEFT's empty one."""
 
 from pathlib import Path
-from typing import Any
 
 from huggingface_hub import ModelCard, ModelCardData
 from transformers.utils import ADAPTER_CONFIG_NAME, CONFIG_NAME, PROCESSOR_NAME
@@ -14,7 +13,6 @@ from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.checkpoint import CARD
 from grounded_attention.training.recipes.adapters import is_local, read_model_config
 from grounded_attention.utils.bounded_files import read_json, read_text
-from grounded_attention.utils.named_types import Columns
 from grounded_attention.utils.project import MODEL_CARDS
 from grounded_attention.utils.whole_files import whole_file
 
@@ -52,7 +50,13 @@ def complete_adapter_card(folder: Path) -> bool:
         if not (folder / CONFIG_NAME).is_file():
             shape.architectures = [model_class]
             shape.save_pretrained(folder)
-        use = {**_use_regions(of_regions, shape), "model_class": model_class, "limits": LIMITS}
+        # The variables of the snippet for a model of regions.
+        texts = {"caption": "a dog runs after a red ball", "phrase": "a red ball"}
+        example = next(task.example for task in TASKS.values() if task.head == of_regions)
+        pixels = getattr(shape, "vision_config", None) is not None
+        inputs = seen_lines(pixels, shape.region_feature_size, None)
+        use_regions = {**texts, "seen": inputs, "forward": forward_lines(example, **texts)}
+        use = {**use_regions, "model_class": model_class, "limits": LIMITS}
     else:
         use = {"prompt": '"What is in the image?"', "heads_before": heads_before(base), "limits": VLM_LIMITS}
     content = ModelCard.from_template(
@@ -74,12 +78,3 @@ def complete_adapter_card(folder: Path) -> bool:
     if (folder / FILE).is_file():
         put_heads_in_card(read_json(folder / FILE), folder, folder / HEADS_FIGURE)
     return True
-
-
-def _use_regions(head: str, config: Any) -> Columns:
-    """The variables of the snippet for a model of regions."""
-    texts = {"caption": "a dog runs after a red ball", "phrase": "a red ball"}
-    example = next(task.example for task in TASKS.values() if task.head == head)
-    pixels = getattr(config, "vision_config", None) is not None
-    inputs = seen_lines(pixels, config.region_feature_size, None)
-    return {**texts, "seen": inputs, "forward": forward_lines(example, **texts)}

@@ -13,7 +13,6 @@ from transformers.utils.peft_utils import find_adapter_config_file
 
 from grounded_attention.families import FAMILIES, find_family
 from grounded_attention.utils.bounded_files import read_json
-from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.safe_paths import check_weight_index
 
 INSTALL = "pip install 'grounded-attention[vlm]'"
@@ -45,12 +44,7 @@ def base_of(source: str, on_hub: bool = False, revision: str | None = None) -> s
     if not isinstance(base, str) or not isinstance(content, dict):
         raise ValueError(f"{path}: base_model_name_or_path is {base!r:.200}, expected the name of the adapter's model")
     check_weight_index(base)
-    _check_patterns(content, path)
-    return base
-
-
-def _check_patterns(content: Fields, path: Path) -> None:
-    """PEFT matches the names of all modules with these regular expressions; a hostile one would never end."""
+    # PEFT matches the names of all modules with these regular expressions; a hostile one would never end.
     patterns = [value for value in content.values() if isinstance(value, str)]
     for key in ("rank_pattern", "alpha_pattern"):
         patterns += content.get(key) or ()
@@ -64,6 +58,7 @@ def _check_patterns(content: Fields, path: Path) -> None:
                 f"{path}: the pattern {pattern!r:.100} may take forever; expected names of modules, or a regular "
                 f"expression without repeated groups, with at most {REPEATS} repeats"
             )
+    return base
 
 
 def read_model_config(source: str, **options: Any) -> Any:
