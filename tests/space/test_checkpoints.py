@@ -125,7 +125,7 @@ def test_checkpoints_that_do_not_exist(captures, scene, name):
 
 def test_visitors_of_a_public_page_name_no_folders(tmp_path):
     private = Captures(replace(SpaceSettings(), folders=False))
-    for name in (str(tmp_path), "runs/models", "runs"):
+    for name in (str(tmp_path), "tests/space", "tests"):
         with pytest.raises(VisitorError, match="ORG/NAME"):
             private.place(name)
     assert private.place("org/name") == "org/name"

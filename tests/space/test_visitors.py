@@ -12,6 +12,7 @@ import pytest
 from gradio_client import Client, handle_file
 from PIL import Image
 
+from grounded_attention.lens.page import LONGEST
 from grounded_attention.space import page as page_module
 from grounded_attention.space.settings import SMALL_VLM, SpaceSettings
 from tests.space.space_pages import serve
@@ -48,8 +49,8 @@ def test_twenty_visitors_at_once_get_their_own_answers(address, tmp_path):
         answers = list(pool.map(lambda picture: ask(address, picture), pictures))
     for number, (view, error) in enumerate(answers):
         assert not error
-        sizes = set(re.findall(r"viewBox=&quot;0 0 (\d+) 120&quot;|&quot;width&quot;: ?(\d+)", str(view)))
-        assert {int(a or b) for a, b in sizes} == {160 + number}, view[:300]
+        heights = set(re.findall(r"&quot;height&quot;: ?(\d+)", str(view)))
+        assert heights == {str(round(120 * LONGEST / (160 + number)))}, view[:300]
 
 
 @pytest.mark.parametrize("content", [b"", b"no picture", b"%!PS-Adobe", b"\x89PNG\r\n\x1a\n" + b"\0" * 40])
