@@ -24,7 +24,8 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         from .utils.extras import explain_missing_extra
 
-        if missing := explain_missing_extra(error):
+        missing = explain_missing_extra(error)
+        if missing:
             raise ImportError(f"{name}: {missing}", name=error.name) from error
         raise
     # Each package registers its own classes, and a user of one Auto class expects the others to work.

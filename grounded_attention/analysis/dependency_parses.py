@@ -120,7 +120,8 @@ def _parse_sentence(path: Path, lines: Sequence[tuple[int, str]]) -> Parse:
         if _EMPTY.fullmatch(name):
             continue
         place = len(words)
-        if span := _RANGE.fullmatch(name):
+        span = _RANGE.fullmatch(name)
+        if span:
             first, last = map(int, span.groups())
             if first != place + 1 or not first < last <= count or first <= covered:
                 raise _error(path, number, f"the multiword token {name}", f"one that starts at word {place + 1}")
@@ -261,7 +262,8 @@ def _queries(example: AuditExample, parse: Parse, places: Sequence[tuple[int, in
     grounded = [phrase for phrase in example.phrases if len(phrase.boxes)]
     heads = {}
     for phrase in grounded:
-        if (head := phrase_head(phrase, parse, places)) is not None:
+        head = phrase_head(phrase, parse, places)
+        if head is not None:
             heads[head] = phrase
     for index, word in enumerate(parse.words):
         if word.head == ROOT:

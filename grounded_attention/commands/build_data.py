@@ -79,10 +79,7 @@ def build(
 
     _check_replaceable(output, name)
     given = parse_options(BUILDERS[name], options)
-    terms = {}
-    for key, value in vars(pushing).items():
-        if key != "push":
-            terms[key] = value
+    terms = {key: value for key, value in vars(pushing).items() if key != "push"}
     if pushing.push is None and (alone := [key.replace("_", "-") for key, value in terms.items() if value]):
         raise DataError(f"--{alone[0]} needs --push", hint="give the repository: --push ORG/NAME")
     with tempfile.TemporaryDirectory() as cache:

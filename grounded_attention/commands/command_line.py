@@ -221,7 +221,8 @@ class _Parser(argparse.ArgumentParser):
             for name in (each.dest, *each.option_strings) if each.option_strings else ():
                 options[name.lstrip("-").replace("_", "-")] = each.option_strings[-1]
         typed = re.match(r"unrecognized arguments: --([\w-]+)", message)
-        if close := get_close_matches(typed[1], options, 1) if typed else []:
+        close = get_close_matches(typed[1], options, 1) if typed else []
+        if close:
             message += f" (did you mean {options[close[0]]}?)"
         _print_error(f"{message}; see {self.prog} --help")
         self.exit(2)
@@ -273,7 +274,8 @@ def explain_library(error: BaseException) -> str | None:
     """Formats an error of a library that has one of the `KNOWN` reasons, or of a package that is not installed."""
     for cause in causes(error):
         message = f"{type(cause).__name__} {cause}"
-        if text := next((line for mark, line in KNOWN.items() if mark in message), None):
+        text = next((line for mark, line in KNOWN.items() if mark in message), None)
+        if text:
             return text.format(first_sentences(cause))
     if (
         "WORLD_SIZE" in os.environ
@@ -281,7 +283,8 @@ def explain_library(error: BaseException) -> str | None:
         and any(mark in str(error) for mark in PEER_TEXTS)
     ):
         return "another process of this training has ended: its own message says why; then run the same command again"
-    if missing := explain_missing_extra(error.__cause__ or error):
+    missing = explain_missing_extra(error.__cause__ or error)
+    if missing:
         return missing
     if isinstance(error, ImportError) and error.name is None:
         return one_line(error)

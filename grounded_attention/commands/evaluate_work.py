@@ -61,7 +61,8 @@ def run_recipe(checkpoint: str, options: Evaluation) -> Recipe:
     """The recipe of the run that a checkpoint belongs to."""
     recipe = read_run(Path(checkpoint).parent, "give --task, and --data or --data-dir")
     of_rows = ("data_dir", "regions", "text_only", "images", "set")
-    if unused := [name for name in of_rows if getattr(options, name)]:
+    unused = [name for name in of_rows if getattr(options, name)]
+    if unused:
         raise ValueError(f"--{unused[0].replace('_', '-')}: without --task all of it is as in the run; remove it")
     if options.limit is None:
         limit = {}
@@ -114,10 +115,7 @@ def find_picture(folder: str | None, image_id: str, file_name: str | None) -> Pi
     if folder is None:
         return None
     names = [name for name in (file_name, f"{image_id}.jpg", f"{image_id}.png") if name]
-    paths = []
-    for path in (path_below(folder, name) for name in names):
-        if path.is_file():
-            paths.append(path)
+    paths = [path for path in (path_below(folder, name) for name in names) if path.is_file()]
     if not paths and image_id.isascii() and image_id.isdigit():
         paths = sorted(Path(folder).glob(f"*_{int(image_id):012}.jpg"))
     if paths:
@@ -129,8 +127,7 @@ def image_table(parts: Sequence[Scored], recipe: Recipe, data: PreparedData, fol
     """`pictures` and `sizes` (width, height in pixels) of the images in the report."""
     wanted = set()
     for part in parts:
-        for image_id in shown_images(part.judged, recipe.seed):
-            wanted.add(image_id)
+        wanted.update(shown_images(part.judged, recipe.seed))
     table = next(iter(tables(data).values()), None)
     pictures = {}
     sizes = {}

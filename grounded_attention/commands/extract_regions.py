@@ -135,7 +135,8 @@ def read_candidates(options: Extraction) -> Candidates | None:
     chosen = options.image_id_format
     of_data = {name: getattr(options, name) for name in ("data_dir", "detections", "image_id_format")}
     if options.boxes not in DATA_SETS:
-        if unused := [name for name, value in of_data.items() if value is not None]:
+        unused = [name for name, value in of_data.items() if value is not None]
+        if unused:
             raise ValueError(f"--{unused[0].replace('_', '-')} belongs to --boxes {' or '.join(DATA_SETS)}")
         if options.images is None:
             raise ValueError("--images is missing: give a folder of images, or a list file")

@@ -320,10 +320,7 @@ def split_phrases(texts: list[str] | None) -> list[str] | None:
 
 def check_options(model: str, finding: RegionOptions, loading: ModelOptions, tokens: bool, whole: bool) -> None:
     """Checks the options for a kind of model: one that reads regions, or a vision-language model."""
-    given = []
-    for name, value in vars(finding).items():
-        if value is not None:
-            given.append(f"--{name}")
+    given = [f"--{name}" for name, value in vars(finding).items() if value is not None]
     if tokens and given:
         raise ValueError(
             f"{', '.join(given)}: --model {model} finds boxes from its image tokens; remove these options, and choose "

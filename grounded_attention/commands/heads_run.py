@@ -235,10 +235,7 @@ def load_examples(run: Run, limit: int) -> dict[str, list[AuditExample]]:
     splits = run.splits
     if run.own is None:
         known = options_of(BUILDERS[BUILDER])
-        builder_options = {}
-        for key, value in run.data.options.items():
-            if key in known:
-                builder_options[key] = value
+        builder_options = {key: value for key, value in run.data.options.items() if key in known}
         parts = rows_of_builder(BUILDER, str(run.data.data_dir), splits, limit, builder_options)
         examples = [grounded_examples(rows) for rows in parts]
     else:

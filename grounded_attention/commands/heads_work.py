@@ -443,7 +443,8 @@ def find_regions(options: Heads, loading: ModelOptions) -> RegionTable | None:
         wrong = {"tokenizer": options.tokenizer, "regions": options.regions}
     else:
         wrong = {"instruction": options.instruction, "dtype": loading.dtype.replace("float32", "")}
-    if unwanted := [f"--{name}" for name, value in wrong.items() if value]:
+    unwanted = [f"--{name}" for name, value in wrong.items() if value]
+    if unwanted:
         kind = "models that read regions" if tokens else "vision-language models"
         raise ValueError(f"{', '.join(unwanted)}: only for {kind}, and --model {model} is not one; remove it")
     if not tokens:

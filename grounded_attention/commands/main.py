@@ -127,7 +127,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: standard output: {error.strerror}", file=sys.stderr)
         status = USER_ERROR
     except ImportError as error:
-        if (missing := explain_missing_extra(error)) is None:
+        missing = explain_missing_extra(error)
+        if missing is None:
             raise
         print(f"error: {missing}", file=sys.stderr)
         status = USER_ERROR

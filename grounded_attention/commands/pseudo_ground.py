@@ -71,7 +71,8 @@ def pseudo_ground(
         on_error: what to do at an image or caption that cannot be used
     """
     if words.data is not None:
-        if other := words.captions or words.data_dir or next(iter(options), None):
+        other = words.captions or words.data_dir or next(iter(options), None)
+        if other:
             raise ValueError(f"{other}: captions are the texts of --data; remove it")
     else:
         RowSource(columns=words.columns, boxes=words.boxes).refuse_without_data()

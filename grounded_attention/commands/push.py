@@ -110,7 +110,8 @@ def push_folder(
 
     manifest = next((name for name in TABLES if (directory / name).is_file()), None)
     unused = {"tokenizer": tokenizer} if manifest else {"permission": permission, "licence": licence}
-    if useless := [f"--{name}" for name, value in unused.items() if value is not None]:
+    useless = [f"--{name}" for name, value in unused.items() if value is not None]
+    if useless:
         kind = "a table" if manifest else "a model"
         raise ValueError(f"{', '.join(useless)}: {directory} is {kind}, for which this has no effect; remove it")
     if manifest is None:

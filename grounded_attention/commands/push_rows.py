@@ -68,8 +68,7 @@ def push(
     counted = ", ".join(f"{split}: {number}" for split, number in rows.items())
     read = []
     for report in builder.report.values():
-        for line in report["read"]:
-            read.append(line)
+        read.extend(report["read"])
     text = "\n".join([*dict.fromkeys(read), f"pushed to {to} ({counted}): {commit}"])
     return {"commit_url": commit, "rows": rows}, text
 

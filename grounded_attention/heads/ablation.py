@@ -233,7 +233,8 @@ def _estimate(texts: _Texts, tokens: float) -> tuple[tuple[float, ...], ...]:
         for layer, of_layer in outputs.items():
             slopes = torch.zeros(len(words.ids), len(sums[layer]), dtype=torch.float64)
             for output in of_layer:
-                if (gradient := next(gradients)) is not None:
+                gradient = next(gradients)
+                if gradient is not None:
                     by_head = (output.detach() * gradient).float().unflatten(-1, (slopes.shape[1], -1))
                     slopes += by_head.reshape(len(slopes), -1, *by_head.shape[-2:]).sum((1, 3)).cpu()
             sums[layer] += slopes.abs().sum(0)
@@ -267,7 +268,8 @@ def _recorded(
         for weight in trained:
             weight.requires_grad_(False)
             stack.callback(weight.requires_grad_, True)
-        if packs := getattr(model.config, "unpad", False):  # packed, the rows of a batch would be one
+        packs = getattr(model.config, "unpad", False)
+        if packs:  # packed, the rows of a batch would be one
             stack.callback(setattr, model.config, "unpad", packs)
             model.config.unpad = False
         yield outputs

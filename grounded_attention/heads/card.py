@@ -110,7 +110,8 @@ def _introduction(content: Columns) -> Iterator[str]:
     whole = {"mean": "its sub-words on average attend", "prompt": "the last token of its prompt attends"}
     attending = whole.get(word, f"its {word} sub-word attends")
     gold = "the box around all gold boxes" if about.get("merged_box") else "any gold box"
-    if (covered := about.get("coverage_threshold")) is None:
+    covered = about.get("coverage_threshold")
+    if covered is None:
         right = f"with an overlap (IoU) of at least {about.get('iou_threshold', IOU_THRESHOLD):g} with {gold}"
     else:
         right = f"if {gold} covers at least {covered:.0%} of it; a box that covers so much of no token has one, too"
@@ -253,7 +254,8 @@ def _limits(content: Columns) -> Iterator[str]:
             f"{phrases.get('judged', 0)} phrases were judged; {phrases.get('without_boxes', 0)} without a gold box "
             f"were skipped, {cut} were cut with their text, {empty} have no token."
         )
-    if hidden := phrases.get("out_of_sight"):
+    hidden = phrases.get("out_of_sight")
+    if hidden:
         yield f"{hidden} phrases are not scored: no image token shows their boxes."
     blind = [layer for layer in content.get("blind_layers", ()) if layer not in content["headless"]]
     if content["headless"]:

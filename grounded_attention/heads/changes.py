@@ -102,9 +102,7 @@ class Changes:
         from .figures import heads_figure, seen_accuracy
 
         counts = [result.entities[direction]["all"] for result in (self.before, self.after)]
-        panels = {}
-        for name, one in zip(self.names, counts, strict=True):
-            panels[name] = seen_accuracy(one)
+        panels = {name: seen_accuracy(one) for name, one in zip(self.names, counts, strict=True)}
         changed = [(int(layer), int(head)) for layer, head in np.argwhere(self.significant(direction))]
         title = f"{direction.replace('_', ' ')}: right answers of each head; frame: changed (p ≤ {LEVEL:g})"
         return heads_figure(panels, None, path, self.after.layers, {self.names[1]: changed}, title)

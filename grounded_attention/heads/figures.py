@@ -29,7 +29,8 @@ def plot_table(result: HeadTable, folder: Path) -> list[Path]:
         if ALL in groups:
             files.append(folder / f"{kind}.png")
             table_figure(result, kind, [ALL], files[-1])
-        if named := most_common(groups):
+        named = most_common(groups)
+        if named:
             files.append(folder / (f"{kind}.png" if kind == RELATIONS else f"{kind}_types.png"))
             table_figure(result, kind, named, files[-1])
     return files

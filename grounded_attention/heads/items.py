@@ -125,9 +125,7 @@ def ground(batch: HeadBatch, examples: Sequence[AuditExample]) -> list[Query]:
 def text_items(grounded: Sequence[Query], batch: HeadBatch, word: str) -> Items:
     """Makes the items from words (one of `WORDS`) to regions; the baseline chooses the most confident candidate."""
     columns = _columns(batch.candidates)
-    chosen = []
-    for row, scores in zip(columns.numpy(), batch.scores, strict=True):
-        chosen.append(_most_confident(row, scores))
+    chosen = [_most_confident(row, scores) for row, scores in zip(columns.numpy(), batch.scores, strict=True)]
     if word == "prompt":
         asking = np.array([batch.phrase_mask.shape[2]])  # the column that `ask_at_the_end` adds
         return _items(columns, [replace(one, rows=asking) for one in grounded], chosen)
@@ -172,13 +170,17 @@ def _items(columns: Tensor, queries: Sequence[Query], choices: Sequence[int]) ->
     padded = torch.full((len(rows), max(1, *map(len, rows))), -1, dtype=torch.int64)
     for row, known in zip(padded, rows, strict=True):
         row[: len(known)] = torch.tensor(list(known), dtype=torch.int64)
-    right = [choices[one.example] >= 0 and bool(one.gold[choices[one.example]]) for one in queries]
+    right = []
+    for one in queries:
+        choice = choices[one.example]
+        right.append(choice >= 0 and bool(one.gold[choice]))
+    gold = np.array([one.gold for one in queries], dtype=bool).reshape(len(queries), columns.shape[1])
     return Items(
         rows=padded,
         columns=columns,
         example=np.array([one.example for one in queries], dtype=np.int64),
         places=places,
-        gold=np.array([one.gold for one in queries], dtype=bool).reshape(len(queries), columns.shape[1]),
+        gold=gold,
         baseline=np.array(right, dtype=bool),
         groups=[tuple(dict.fromkeys(one.groups)) for one in queries],
         boxes=[one.boxes for one in queries],
@@ -322,7 +324,8 @@ def _are_words(ids: Tensor, tokenizer: Any) -> Tensor:
     """(B, T) bool: tokens that are no special tokens."""
     known = set()
     for name in _NOT_WORDS:
-        if (number := getattr(tokenizer, name, None)) is not None:
+        number = getattr(tokenizer, name, None)
+        if number is not None:
             known.add(number)
     return ~torch.isin(ids, torch.tensor(sorted(known)).to(ids))
 

@@ -362,10 +362,9 @@ class Maps:
     def judge_kept(self, sets: Mapping[str, Way], centre_size: tuple[float, float]) -> "Maps | None":
         """The boxes of sets of heads for the kept phrases; `None` if the maps of one of the heads were not kept."""
         places = {head: (0, place) for place, head in enumerate(self._heads or ())}
-        wanted = set()
+        wanted: set[tuple[int, int]] = set()
         for heads, _ in sets.values():
-            for head in heads:
-                wanted.add(head)
+            wanted.update(heads)
         if not all(gather_object([self._heads is None or wanted <= places.keys()])):
             return None
         judged = Maps(self.tokens, {}, centre_size)

@@ -189,7 +189,8 @@ def _layer_figures(results: Mapping[str, HeadTable]) -> Iterator[str]:
         panels = {name: seen_accuracy(result.entities[kind][ALL]) for name, result in of_model.items()}
         frames = {}
         for name, result in of_model.items():
-            if (pair := result.choice.heads.get(kind, {}).get(ALL)) is not None:
+            pair = result.choice.heads.get(kind, {}).get(ALL)
+            if pair is not None:
                 frames[name] = [pair]
         first, *others = of_model.values()
         if all(other.layers == first.layers for other in others):

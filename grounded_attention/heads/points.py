@@ -70,9 +70,7 @@ def zoom_box(size: tuple[int, int], point: Point) -> tuple[int, int, int, int]:
     width, height = size
     side = CROP_STEP * math.floor(math.sqrt(width * height) * CROP_SHARE / CROP_STEP)
     side = min(max(side, CROP_STEP), width, height)
-    starts = []
-    for at, edge in zip(point, size, strict=True):
-        starts.append(min(max(int(at * edge) - side // 2, 0), edge - side))
+    starts = [min(max(int(at * edge) - side // 2, 0), edge - side) for at, edge in zip(point, size, strict=True)]
     return starts[0], starts[1], starts[0] + side, starts[1] + side
 
 

@@ -105,9 +105,7 @@ class InterfaceObserver(Observer):
         places = self._places(layers)
         read = {}
         for number, name in enumerate(directions):
-            answers = []
-            for place, layer in zip(places, layers, strict=True):
-                answers.append((place, layer.reports[number]))
+            answers = [(place, layer.reports[number]) for place, layer in zip(places, layers, strict=True)]
             seen = {place: report for place, report in answers if report is not None}
             read[name] = _stack(read_pairs([*seen.values()]), [*seen], len(self.layers))
         return read

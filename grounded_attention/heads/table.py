@@ -135,7 +135,8 @@ class HeadCounts:
         index = np.asarray(images, dtype=np.int64)
         arrays = {}
         for name in SUMS:
-            if (value := getattr(self, name)) is not None:
+            value = getattr(self, name)
+            if value is not None:
                 arrays[name] = value[index]
         return HeadCounts(tuple(self.image_ids[i] for i in index), **arrays)
 
@@ -143,7 +144,8 @@ class HeadCounts:
         """Counts, baselines, and the mean scores of all heads as lists (L, H), as JSON types."""
         scores = {}
         for name in MEASURES:
-            if (values := self.mean(name)) is not None:
+            values = self.mean(name)
+            if values is not None:
                 scores[name] = values
         return {
             "items": self.total,
@@ -413,7 +415,8 @@ class HeadTable:
                 raise ValueError(f"{stored['file']} is damaged")
             counted = _unpack(np.load(io.BytesIO(content), allow_pickle=False), stored["index"])
             chosen = None
-            if (choice := stored_table["choice"]) is not None:
+            choice = stored_table["choice"]
+            if choice is not None:
                 heads = {}
                 for kind, of in choice["heads"].items():
                     heads[kind] = {name: tuple(pair) for name, pair in of.items()}
@@ -430,7 +433,8 @@ def head_entry(counts: HeadCounts, pair: tuple[int, int]) -> Fields:
     """A chosen head and its scores, as JSON types."""
     means = {}
     for name in MEASURES:
-        if (values := counts.mean(name)) is not None:
+        values = counts.mean(name)
+        if values is not None:
             means[name] = float(values[pair])
     interval = list(counts.interval(pair))
     return {"layer": pair[0], "head": pair[1], **means, "pointing_interval": interval}

@@ -119,7 +119,7 @@ def _check(boxes: Tensor, scores: Tensor, example: Example, phrase: Phrase) -> N
 
 def visible(boxes: Tensor, width: int, height: int) -> Tensor:
     """Returns which boxes (n, 4) in pixels share an area with the image: (n,) bool."""
-    size = torch.tensor([width, height])
+    size = torch.tensor([width, height], device=boxes.device)
     meets = (boxes[:, 2:] > 0) & (boxes[:, :2] < size)
     return meets.all(-1) & boxes.isfinite().all(-1)
 

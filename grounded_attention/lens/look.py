@@ -185,7 +185,7 @@ def _look(
                 "or relative, or a smaller image"
             )
         means = read_means(model, whole.inputs)
-        rollout = rollout_rows(means, torch.tensor(list(rows), device=means[0].device))[:, columns].cpu()
+        rollout = rollout_rows(means, torch.tensor(rows, device=means[0].device))[:, columns].cpu()
         attention = rollout[None]
     else:
         chosen, attention = _read(model, chosen, prompt, whole.inputs, rows, read)
@@ -299,10 +299,7 @@ def read_chat(
                 continue
             picture = next((part[key] for key in (kind, "path", "url") if part.get(key) is not None), None)
             if picture is None:
-                of_kind = []
-                for n, each in enumerate(waiting):
-                    if isinstance(each, Video) == (kind == "video"):
-                        of_kind.append(n)
+                of_kind = [n for n, each in enumerate(waiting) if isinstance(each, Video) == (kind == "video")]
                 if not of_kind:
                     raise ValueError(f"messages have more places for {kind}s than there are; give one for each")
                 picture = waiting.pop(of_kind[0])

@@ -59,7 +59,9 @@ def lens_page(lenses: Sequence[Lens], names: Sequence[str] = (), title: str = "W
 def _explorer(name: str, lens: Lens, most_bytes: int) -> Fields:
     """The data of an explorer whose heads have one layer without a name."""
     attention = torch.from_numpy(lens.attention)  # (K, W, R)
-    cells = int(np.clip(np.sqrt(most_bytes / max(1, attention[..., 0].numel() * len(lens.images))), 8, CELLS))
+    maps_in_all = attention[..., 0].numel() * len(lens.images)
+    bytes_of_one = most_bytes / max(1, maps_in_all)
+    cells = int(np.clip(np.sqrt(bytes_of_one), 8, CELLS))
     pictures = []
     maps = []
     for number, (image, label) in enumerate(zip(lens.images, lens.names, strict=True)):
@@ -96,7 +98,9 @@ def _explorer(name: str, lens: Lens, most_bytes: int) -> Fields:
 def _heads(lens: Lens) -> str:
     if not lens.heads:
         return lens.heads_from
-    named = ", ".join(f"{layer}-{head}" for layer, head in lens.heads[:12]) + ("…" if len(lens.heads) > 12 else "")
+    named = ", ".join(f"{layer}-{head}" for layer, head in lens.heads[:12])
+    if len(lens.heads) > 12:
+        named += "…"
     count = "1 head"
     if len(lens.heads) != 1:
         count = f"{len(lens.heads)} heads"

@@ -152,10 +152,7 @@ class Lens:
         exact = []
         loose = []
         for sentence in (len(self.texts) - 1, *range(len(self.texts) - 1)):
-            numbers = []
-            for number, word in enumerate(self.words):
-                if word.sentence == sentence:
-                    numbers.append(number)
+            numbers = [number for number, word in enumerate(self.words) if word.sentence == sentence]
             for start in range(len(numbers) - len(wanted) + 1):
                 part = numbers[start : start + len(wanted)]
                 spoken = [names[number] for number in part]
@@ -220,7 +217,8 @@ class Lens:
         else:
             maps = self._shown()
         image = maps[0].image
-        if other := [one for one in maps if one.image != image]:
+        other = [one for one in maps if one.image != image]
+        if other:
             shown_in = f"{maps[0].text!r} looks at image {image}, {other[0].text!r} at image {other[0].image}"
             raise ValueError(f"{shown_in}; show the words of one image at a time")
         shown = [PatchAttention(one.text, one.cells, one.frame, one.box, one.box_share) for one in maps]

@@ -46,7 +46,8 @@ def description_metrics(
         for noun in nouns:
             if noun in always:
                 continue
-            if (same := _first(shown, noun, str.__eq__)) is not None:
+            same = _first(shown, noun, str.__eq__)
+            if same is not None:
                 named.add(same)
                 continue
             invented |= {_first(feared, noun, str.__eq__), _first(feared, noun, similar)} - {None}  # type: ignore[arg-type]
@@ -65,7 +66,8 @@ def description_metrics(
 
 def _names(objects: Sequence[str], related: Mapping[str, Sequence[str]]) -> list[tuple[str, int]]:
     """Words that name objects, each with the place of its object."""
-    if unknown := [each for each in objects if each not in related]:
+    unknown = [each for each in objects if each not in related]
+    if unknown:
         raise ValueError(f"relation.json has no word {unknown[0]!r}, which annotations.json has as an object")
     others = []
     for place, each in enumerate(objects):

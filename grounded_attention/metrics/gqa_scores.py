@@ -160,10 +160,7 @@ def split_scores(answered: Sequence[tuple[str, Question]]) -> dict[str, float]:
     right = {question["example_id"]: answer == question["answer"] for answer, question in answered}
     balanced = [(answer, question) for answer, question in answered if question["is_balanced"]]
     entailed = {question["example_id"]: question["entailed"] for _, question in balanced}
-    grouped = []
-    for answer, each in balanced:
-        if each["global_group"]:
-            grouped.append((each["global_group"], each["answer"], answer))
+    grouped = [(each["global_group"], each["answer"], answer) for answer, each in balanced if each["global_group"]]
     scores = {"consistency": consistency(right, entailed), "distribution": distribution(grouped)}
     return {name: value for name, value in scores.items() if value is not None}
 

@@ -126,5 +126,6 @@ def interleave(shares: Sequence[Mapping[str, Sequence]]) -> dict[str, list]:
 def check_complete(wanted: Iterable[Any], found: Collection[Any], what: str) -> None:
     """Checks that there is something for each question."""
     questions = [*wanted]
-    if missing := sorted(str(each) for each in questions if each not in found):
+    missing = sorted(str(each) for each in questions if each not in found)
+    if missing:
         raise ValueError(f"{what} for {len(missing)} of {len(questions)} questions, such as {', '.join(missing[:3])}")

@@ -132,16 +132,11 @@ class VQAAccuracy(evaluate.Metric):
         answer_types: Sequence[str] | None = None,
         question_types: Sequence[str] | None = None,
     ) -> dict[str, float]:
-        scores = []
-        for p, r in zip(predictions, references, strict=True):
-            scores.append(vqa_accuracy(p, r))
+        scores = [vqa_accuracy(p, r) for p, r in zip(predictions, references, strict=True)]
         metrics = {"vqa_accuracy": _mean(scores)}
         for types in (answer_types, question_types):
             for kind in dict.fromkeys(types or ()):
-                chosen = []
-                for score, of_answer in zip(scores, types or (), strict=True):
-                    if of_answer == kind:
-                        chosen.append(score)
+                chosen = [score for score, of_answer in zip(scores, types or (), strict=True) if of_answer == kind]
                 metrics[f"vqa_accuracy_{kind}"] = _mean(chosen)
         return metrics
 

@@ -63,9 +63,8 @@ class BertStart:
             )
         except AttributeError as error:  # a dictionary in place of a weight
             raise ValueError(f"{name} has no state dict in its file of weights: save model.state_dict()") from error
-        if lost := sorted(
-            key for key in info["missing_keys"] if key.startswith(("bert.embeddings.", "bert.encoder."))
-        ):
+        lost = sorted(key for key in info["missing_keys"] if key.startswith(("bert.embeddings.", "bert.encoder.")))
+        if lost:
             names = ", ".join(sorted(info["unexpected_keys"])[:2]) or "no other names"
             raise ValueError(f"{name} has no {lost[0]} ({len(lost)} weights of BERT in all), but {names}")
         weights = self.state_dict()

@@ -86,10 +86,7 @@ def unknown_words(tokenizer: Any, caption: str) -> list[str]:
     """The words of a caption that the tokenizer replaces by [UNK], each once, in order, without punctuation."""
     encoded = tokenizer(caption, return_offsets_mapping=True, add_special_tokens=False, split_special_tokens=True)
     pairs = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
-    parts = []
-    for token, (start, end) in pairs:
-        if token == tokenizer.unk_token_id:
-            parts.append(caption[start:end])
+    parts = [caption[start:end] for token, (start, end) in pairs if token == tokenizer.unk_token_id]
     return list(dict.fromkeys(word for word in parts if re.search(r"\w", word)))
 
 

@@ -111,10 +111,7 @@ class VisualBERTConfig(PipelineEntry, TextFirstPooledConfig, OneStreamConfig):
             return fields
         # The default special tokens there are those of RoBERTa, but every public checkpoint has the vocabulary of
         # BERT, where [PAD] is row 0 and row 1 is another word.
-        kept = {}
-        for name, value in fields.items():
-            if name not in ("bos_token_id", "eos_token_id"):
-                kept[name] = value
+        kept = {name: value for name, value in fields.items() if name not in ("bos_token_id", "eos_token_id")}
         # 512 is the default there for a missing field.
         return {"visual_embedding_dim": 512, **kept, "model_type": cls.model_type, "pad_token_id": 0}
 

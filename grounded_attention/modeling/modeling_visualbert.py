@@ -246,19 +246,7 @@ class VisualBERTModel(TextFirstPooling, VisualBERTPreTrainedModel):
         longest = self.config.max_text_length
         check_text(inputs_embeds, attention_mask, token_type_ids, longest, "max_position_embeddings")
         batch_size, text_length = inputs_embeds.shape[:2]
-        if kwargs.get("pixel_values") is not None:
-            raise ValueError("pixel_values are given, but VisualBERT has no pixel network: give region_features.")
-        if region_features is None:
-            for name, value in {"region_boxes": region_boxes, "region_attention_mask": region_attention_mask}.items():
-                if value is not None and value.numel() > 0:
-                    raise ValueError(f"{name} are given without region_features.")
-        elif region_boxes is None and self.config.spatial_encoding is not None:
-            raise ValueError(
-                "region_features are given without region_boxes, but the model encodes their places "
-                f"(config.spatial_encoding={self.config.spatial_encoding!r}): give both."
-            )
-        regions = (region_features, region_boxes, region_attention_mask)
-        check_region_shapes(*regions, batch_size, "visual_embedding_dim", self.config.visual_embedding_dim)
+        self._check_regions(batch_size, region_features, region_boxes, region_attention_mask, kwargs)
         asked = grounding_queries is not None or kwargs.get("attention_queries")
         if asked and self.additional_layer is not None:
             raise ValueError(
@@ -328,6 +316,23 @@ class VisualBERTModel(TextFirstPooling, VisualBERTPreTrainedModel):
         """The encoder's states for the valid columns of `columns` (B, N)."""
         mask = create_bidirectional_mask(config=self.config, inputs_embeds=embeddings, attention_mask=columns)
         return self.encoder(embeddings, mask, packing, **kwargs)
+
+    def _check_regions(
+        self, batch_size: int, region_features, region_boxes, region_attention_mask, kwargs: Any
+    ) -> None:
+        if kwargs.get("pixel_values") is not None:
+            raise ValueError("pixel_values are given, but VisualBERT has no pixel network: give region_features.")
+        if region_features is None:
+            for name, value in {"region_boxes": region_boxes, "region_attention_mask": region_attention_mask}.items():
+                if value is not None and value.numel() > 0:
+                    raise ValueError(f"{name} are given without region_features.")
+        elif region_boxes is None and self.config.spatial_encoding is not None:
+            raise ValueError(
+                "region_features are given without region_boxes, but the model encodes their places "
+                f"(config.spatial_encoding={self.config.spatial_encoding!r}): give both."
+            )
+        regions = (region_features, region_boxes, region_attention_mask)
+        check_region_shapes(*regions, batch_size, "visual_embedding_dim", self.config.visual_embedding_dim)
 
 
 @auto_docstring(

@@ -268,7 +268,8 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
         phrases, way = find_phrases(caption, input_.get("phrases"))
         if way == BY_WORDS:
             logger.warning_once("spaCy is not installed: each content word is a phrase. Give phrases to choose them.")
-        if unknown := unknown_words(self.processor.tokenizer, caption):
+        unknown = unknown_words(self.processor.tokenizer, caption)
+        if unknown:
             named = ", ".join(map(repr, unknown))
             self._warn(f"unknown words, which the model reads as [UNK]: {named}; their attention has no meaning")
         item = GroundingItem(caption, phrases)

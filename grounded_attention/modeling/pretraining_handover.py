@@ -183,10 +183,7 @@ class PretrainingHandover:
             model = source.from_pretrained(name, **where)
             config = model.config
             weights = model.state_dict()
-            heads = {}
-            for key, value in weights.items():
-                if key.startswith(self._heads_to_adapt):
-                    heads[key] = value
+            heads = {key: value for key, value in weights.items() if key.startswith(self._heads_to_adapt)}
         adapted = self._adapt_pretraining_weights(heads, config)
         if not all(map(self._is_of_base, adapted)):
             info["unexpected_keys"] -= heads.keys()  # now part of a head of this model

@@ -393,7 +393,8 @@ class ChoosingTask(Task):
         else:
             losses = [choice_sum(logits, labels, self.config.choice_loss)]
         region_logits = None
-        if (region_head := getattr(self, "region_class_head", None)) is not None:
+        region_head = getattr(self, "region_class_head", None)
+        if region_head is not None:
             packing = find_packing(choices.repeat(region_attention_mask, 2), self.config.unpad)
             flat = apply_packed(region_head, packing, outputs.region_hidden_state)
             region_logits = flat.unflatten(0, (choices.batch_size, choices.num_choices))

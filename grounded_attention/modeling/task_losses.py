@@ -208,7 +208,8 @@ def region_target_loss(config: Any, predicted: Tensor, targets: Mapping[str, Any
         return region_class_loss(predicted, targets, divergence_sum)
     if any(targets.get(name) is not None for name in ("region_labels", "region_label_probs")):
         raise ValueError(f"With config.visual_target={config.visual_target!r}, give predicted_regions, not classes.")
-    if (wanted := targets.get("predicted_regions")) is None:
+    wanted = targets.get("predicted_regions")
+    if wanted is None:
         return None
     features = targets["region_features"]
     check_shape("region_feature_targets", features, tuple(predicted.shape))

@@ -73,12 +73,11 @@ class Report:
 
 def shown_images(judged: Sequence[Judged], seed: int) -> list[str]:
     """Ids of the images in a report of these predictions."""
-    chosen = []
+    images: dict[str, None] = {}  # in their order
     for items in by_group(judged).values():
-        for s in choose(items, seed):
-            for one in s.items:
-                chosen.append(one)
-    return list(dict.fromkeys(one.image_id for one in chosen))
+        for selection in choose(items, seed):
+            images |= dict.fromkeys(one.image_id for one in selection.items)
+    return list(images)
 
 
 def build_report(report: Report) -> str:

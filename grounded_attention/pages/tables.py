@@ -81,9 +81,7 @@ def comparison_table(results: Columns) -> str:
     baselines = _ordered({**(results.get("baselines") or {}), "chance": _chance(results)}, BASELINES)
     # Numbers are compared as printed, so two methods with the same printed number are both the best.
     printed = {name: [_printed(row, path) for path in _COLUMNS] for name, row in methods.items()}
-    tops = []
-    for column in zip(*printed.values(), strict=True):
-        tops.append(max(column))
+    tops = [max(column) for column in zip(*printed.values(), strict=True)]
     rows = []
     for name, cells in printed.items():
         marked = []

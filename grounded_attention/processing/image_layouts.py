@@ -144,8 +144,7 @@ def layout_text(layout: ImageLayout, token: str) -> str:
     """The text of a layout, in which `token` stands for each image token."""
     flat = []
     for piece in layout:
-        for part in piece if isinstance(piece, list) else [piece]:
-            flat.append(part)
+        flat.extend(piece if isinstance(piece, list) else [piece])
     return "".join(part if isinstance(part, str) else token * len(part) for part in flat)
 
 

@@ -340,13 +340,17 @@ class PatchGroundingProcessor:
         for given in pictures:
             images.append([picture for picture in given if not isinstance(picture, Video)])
             videos += [picture for picture in given if isinstance(picture, Video)]
-        video_arguments = _video_arguments(videos) if videos else {}
+        arranged = None
+        if any(images):
+            arranged = self.family.arrange(images)
+        arguments = dict(self.family.arguments)
+        if videos:
+            arguments |= _video_arguments(videos)
         inputs = self.processor(
             text=[prompt.text for prompt in prompts],
-            images=self.family.arrange(images) if any(images) else None,
+            images=arranged,
             text_kwargs=words,
-            **self.family.arguments,
-            **video_arguments,
+            **arguments,
             images_kwargs={**self.family.settings, **self.image_settings, "return_tensors": "pt"},
         )
         return {name: value for name, value in inputs.items() if name != "labels"}, specials

@@ -120,21 +120,7 @@ def phrase_arrays(
     data = {"phrase_mask": mask}
     flags = {TRUNCATED: truncated, NO_TOKEN: empty}
     if regions is not None:
-        # The image of the boxes of each phrase, (F,) int64, -1 for any.
-        required = bool(regions.cover)
-        images_of = np.full(len(flat.records), -1, dtype=np.int64)
-        for index, record in enumerate(flat.records):
-            image = record.image
-            count = images[flat.example[index]]
-            is_required = required and count > 1 and record.boxes is not None
-            if record.regions is not None or (image is None and not is_required):
-                continue
-            if isinstance(image, bool) or not isinstance(image, (int, np.integer)) or not 0 <= image < count:
-                raise ValueError(
-                    f"{flat.name(index)}: image is {image!r}, but the example has {count} image(s); expected the "
-                    "index of the image of the boxes, from 0."
-                )
-            images_of[index] = image
+        images_of = _image_of(flat, images, bool(regions.cover))
         gold, lost, scores = ground_phrases(flat, regions, match, images_of)
         targets = np.zeros((*shape[:2], gold.shape[1]), dtype=np.float32)
         targets[flat.example, flat.row] = gold * ~absent[:, None]
@@ -204,6 +190,24 @@ def ground_phrases(
     matched = scores[phrase, region]  # 0 for regions that are given by their index
     sure[phrase, column] = np.where(matched > 0, matched, 1.0)
     return target, lost, sure
+
+
+def _image_of(flat: FlatPhrases, images: np.ndarray, required: bool) -> np.ndarray:
+    """Returns the image of the boxes of each phrase, (F,) int64, -1 for any; (B,) `images` are those of an example."""
+    images_of = np.full(len(flat.records), -1, dtype=np.int64)
+    for index, record in enumerate(flat.records):
+        image = record.image
+        count = images[flat.example[index]]
+        is_required = required and count > 1 and record.boxes is not None
+        if record.regions is not None or (image is None and not is_required):
+            continue
+        if isinstance(image, bool) or not isinstance(image, (int, np.integer)) or not 0 <= image < count:
+            raise ValueError(
+                f"{flat.name(index)}: image is {image!r}, but the example has {count} image(s); expected the index of "
+                "the image of the boxes, from 0."
+            )
+        images_of[index] = image
+    return images_of
 
 
 def check_indices(flat: FlatPhrases, index: int, counts: np.ndarray) -> np.ndarray:

@@ -186,10 +186,9 @@ class GivenBoxes:
 
     def __init__(self, records: Mapping[str, Mapping[str, Any]], name: str = "") -> None:
         self._records = records
-        labels = set()
+        labels: set[str] = set()
         for record in records.values():
-            for label in record.get("labels") or ():
-                labels.add(label)
+            labels.update(record.get("labels") or ())
         self.label_names: list[str] = sorted(labels)
         self._classes = {label: index for index, label in enumerate(self.label_names)}
         self.provenance: dict[str, Any] = {"name": name, "label_names": self.label_names}

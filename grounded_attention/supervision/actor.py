@@ -172,10 +172,7 @@ def add_head(model: Any, dropout: float = 0.1) -> ActorHead:
 
 def load_head(model: Any, weights: Mapping[str, Tensor]) -> None:
     """Gives a model the head whose weights are among those of its checkpoint, if there are any."""
-    of_head = {}
-    for name, value in weights.items():
-        if name.startswith(f"{HEAD}."):
-            of_head[name.removeprefix(f"{HEAD}.")] = value
+    of_head = {name.removeprefix(f"{HEAD}."): value for name, value in weights.items() if name.startswith(f"{HEAD}.")}
     if of_head:
         with torch.no_grad():
             add_head(model).load_state_dict(of_head)

@@ -18,7 +18,8 @@ OUTPUT_PROJECTIONS = ("o_proj", "out_proj", "dense", "c_proj", "wo")
 
 def attention_modules(model: Any) -> dict[int, Any]:
     """Finds the attention modules of the language model, by the index of their layer."""
-    if blocks := _region_blocks(model):
+    blocks = _region_blocks(model)
+    if blocks:
         return {attention.layer_idx: attention for _, attention in blocks}
     language_model = find_language_model(model)
     layers = language_model.config.num_hidden_layers
@@ -108,7 +109,8 @@ def _region_projections(model: Any) -> dict[int, tuple[list[nn.Module], int]]:
 
 def output_projections(model: Any) -> dict[int, tuple[list[nn.Module], int]]:
     """By layer: the modules that read the outputs of its heads (..., H * d), and the number H of the heads."""
-    if regions := _region_projections(model):
+    regions = _region_projections(model)
+    if regions:
         return regions
     config = find_language_model(model).config
     projections = {}

@@ -387,15 +387,16 @@ class AttentionMethod(SupervisionMethod):
         return self.sum_losses(self.read_layers(outputs), self.targets(batch))
 
     def get_config_dict(self) -> Fields:
-        if self.heads is None:
-            heads: list[Any] | None = None
-        else:
-            heads = list(self.heads)
+        layers: list[Any] | None = None
+        heads: list[Any] | None = None
         if self.pairs is not None:
             heads = [list(pair) for pair in self.pairs]
+        else:
+            layers = None if self.layers is None else list(self.layers)
+            heads = None if self.heads is None else list(self.heads)
         return {
             "name": self.name,
-            "layers": None if self.layers is None or self.pairs is not None else list(self.layers),
+            "layers": layers,
             "heads": heads,
             "directions": list(self.directions),
             "weights": dict(self.weights),

@@ -59,10 +59,7 @@ def rollout_layers(observed: Sequence[Any]) -> list[Blocks]:
     """Computes the rollout after each layer in which words and regions meet, from the reports of the layers."""
     calls = [layer.call or AttentionCall(f"layer {i}", SEQUENCE, SEQUENCE, 1) for i, layer in enumerate(observed)]
     blocks = rollout_blocks([layer.mean for layer in observed], calls)
-    after = {}
-    for call, state in zip(calls, blocks, strict=True):
-        if call.directions:
-            after[call.name] = state
+    after = {call.name: state for call, state in zip(calls, blocks, strict=True) if call.directions}
     return list(after.values())
 
 
@@ -71,10 +68,7 @@ def _mix(mean: Tensor, queries: str, keys: str, before: Mapping[tuple[str, str],
     if queries == keys:
         mixed = mean + torch.eye(mean.shape[-1], dtype=mean.dtype, device=mean.device)
         mixed = mixed / mixed.sum(-1, keepdim=True)
-        blocks = {}
-        for pair, block in before.items():
-            if pair[0] == queries:
-                blocks[pair] = mixed @ block
+        blocks = {pair: mixed @ block for pair, block in before.items() if pair[0] == queries}
         return blocks or {(queries, queries): mixed}
     total = mean.sum(-1, keepdim=True) + 1
     own = _rows_of(before, queries, mean.shape[1], mean)

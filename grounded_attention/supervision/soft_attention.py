@@ -237,7 +237,8 @@ class SoftAttention(DirectSupervision):
         has_gold = total[..., 0] > 0
         target = target / torch.where(total > 0, total, 1.0)
         outside = (logs.exp() * (target == 0) * visible).sum(-1)
-        if share := self.options["background"]:
+        share = self.options["background"]
+        if share:
             target = (1 - share) * target + share * visible / visible.sum(-1, keepdim=True).clamp(min=1)
         loss = DIVERGENCES[self.options["divergence"]](target, logs.masked_fill(~visible, LOWEST_SCORE))
         return torch.where(has_gold, loss + self.options["outside"] * outside, 0.0), has_gold

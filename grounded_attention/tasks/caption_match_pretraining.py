@@ -94,9 +94,7 @@ class CaptionMatchPretraining(MaskedTask):
             phrases = None
         if options.second_caption:
             split = examples.split or rows
-            drawn = []
-            for row, rng in zip(rows, generators, strict=True):
-                drawn.append(_second(row, split, options.exchanged, rng))
+            drawn = [_second(row, split, options.exchanged, rng) for row, rng in zip(rows, generators, strict=True)]
             texts["text_pair"], match = [text for text, _, _ in drawn], [label for _, label, _ in drawn]
             if phrases is not None:
                 phrases = [own + second for own, (_, _, second) in zip(phrases, drawn, strict=True)]

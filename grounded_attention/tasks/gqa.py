@@ -84,9 +84,7 @@ class GQA(AnsweringTask):
         notes = {"answer": predicted}
         if not any(question["answer"] for question in questions):
             return Scored({}, notes=notes)
-        scored = []
-        for pair in zip(predicted, questions, strict=True):
-            scored.append(question_scores(*pair))
+        scored = [question_scores(*pair) for pair in zip(predicted, questions, strict=True)]
         names = dict.fromkeys(name for scores in scored for name in scores)
         scores: dict[str, list[float | None]] = {f"{GROUP}_{n}": [scores.get(n) for scores in scored] for n in names}
         bound: list[float | None] = []
@@ -106,16 +104,18 @@ class GQA(AnsweringTask):
 
     def judge_answer(self, row: Row, answer: str, confidence: float = 0.0) -> Judged:
         named = (("structural type", "structural_type"), ("semantic type", "semantic_type"))
+        kinds = {name: row[column] for name, column in named if row[column]}
+        accuracy = question_scores(answer, row).get("accuracy")
         return Judged(
             row["example_id"],
             row["image_id"],
             "gqa",
-            question_scores(answer, row).get("accuracy"),
+            accuracy,
             confidence,
             row["answer"],
             answer,
             texts=(("question", row["text"]),),
-            kinds={name: row[column] for name, column in named if row[column]},
+            kinds=kinds,
             worth=self.worth(row),
         )
 
@@ -127,7 +127,8 @@ class GQA(AnsweringTask):
             )
         try:
             numbers = gqa_scores(dict(predictions), rows)
-            if attention := read_attention(path):
+            attention = read_attention(path)
+            if attention:
                 numbers["grounding"] = mean_grounding(rows, attention)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error

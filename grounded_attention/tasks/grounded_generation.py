@@ -349,7 +349,8 @@ def _check_anchors(chat: Chat, anchor: str, name: str) -> None:
     for number, text in enumerate(texts):
         for match in re.finditer(re.escape(anchor), text):
             found.append((number, match.start()))
-    if bare := [place for place in found if place not in spans]:
+    bare = [place for place in found if place not in spans]
+    if bare:
         raise ValueError(
             f"{name}: {anchor!r} is {len(found)} times in its texts, {len(bare)} without a box, as in "
             f"{texts[bare[0][0]]!r:.80}: leave it out of the texts of rows, or name another token by options.anchor"

@@ -195,6 +195,11 @@ print(f"{{phrase}}: box {{boxes[scores.argmax()]}}")"""
                 confidence = 0.0
                 if best:
                     confidence = outputs.logits[number, place].float().softmax(-1).max().item()
+                found = f"found at rank {rank}" if rank else NO_BOX
+                kinds = {}
+                if phrase.get("types"):
+                    kinds["type"] = phrase["types"][0]
+                gold = [Box(GOLD, tuple(box), "gold") for box in phrase["boxes"]]
                 yield Judged(
                     f"{row['example_id']}:{place}",
                     row["image_id"],
@@ -202,10 +207,10 @@ print(f"{{phrase}}: box {{boxes[scores.argmax()]}}")"""
                     float(rank == 1),
                     confidence,
                     phrase["text"],
-                    f"found at rank {rank}" if rank else NO_BOX,
+                    found,
                     texts=(("phrase", phrase["text"]), ("caption", row["text"])),
-                    kinds={"type": phrase["types"][0]} if phrase.get("types") else {},
-                    boxes=(*(Box(GOLD, tuple(box), "gold") for box in phrase["boxes"]), *best),
+                    kinds=kinds,
+                    boxes=(*gold, *best),
                 )
 
 

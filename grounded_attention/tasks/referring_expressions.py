@@ -157,18 +157,23 @@ print(f"what the caption names: box {{boxes[scores.argmax()]}}")"""
         for number, row in enumerate(rows):
             detected = bool(batch["region_candidate_mask"][number].any())
             best = int(confidence[number].argmax())
-            boxes = [Box(GOLD, corners(torch.tensor(meant_box(row))), "gold")]
+            gold = Box(GOLD, corners(torch.tensor(meant_box(row))), "gold")
+            boxes = [gold]
+            answer = NO_BOX
+            certainty = 0.0
             if detected:
-                boxes.append(Box(PREDICTED, corners(batch["region_boxes"][number, best]), "predicted"))
-            named = [format_box(box.corners, row) for box in boxes]
+                predicted = Box(PREDICTED, corners(batch["region_boxes"][number, best]), "predicted")
+                boxes.append(predicted)
+                answer = format_box(predicted.corners, row)
+                certainty = confidence[number, best].item()
             yield Judged(
                 row["example_id"],
                 row["image_id"],
                 "expressions",
                 None,
-                confidence[number, best].item() if detected else 0.0,
-                named[0],
-                named[1] if detected else NO_BOX,
+                certainty,
+                format_box(gold.corners, row),
+                answer,
                 texts=(("sentence", row["text"]),),
                 boxes=tuple(boxes),
             )
@@ -214,9 +219,7 @@ def candidate_boxes(batch: Batch, row: int) -> np.ndarray:
 def predicted_boxes(logits: Tensor, batch: Batch) -> list[list[float] | None]:
     """Returns the box of the best candidate of each example."""
     boxes = [candidate_boxes(batch, row) for row in range(len(logits))]
-    scores = []
-    for row, chosen in zip(logits, batch["candidates"], strict=True):
-        scores.append(row[chosen].float().cpu())
+    scores = [row[chosen].float().cpu() for row, chosen in zip(logits, batch["candidates"], strict=True)]
     return [places[int(s.argmax())].tolist() if len(places) else None for places, s in zip(boxes, scores, strict=True)]
 
 
@@ -225,11 +228,15 @@ def score(outputs: Any, batch: Batch, convention: str) -> Scored:
     predicted = predicted_boxes(outputs.logits, batch)
     gold = batch["gold_boxes"]
     right = [_right(candidate_boxes(batch, row), [box], convention) for row, box in enumerate(gold)]
+    accuracy = [is_right(*pair, convention) for pair in zip(predicted, gold, strict=True)]
+    chance = []
+    for candidates in right:
+        chance.append(sum(candidates) / len(candidates) if candidates else 0.0)
     return Scored(
         scores={
-            "expressions_accuracy": [is_right(*pair, convention) for pair in zip(predicted, gold, strict=True)],
-            "expressions_chance": [sum(each) / len(each) if each else 0.0 for each in right],
-            "expressions_upper_bound": [any(each) for each in right],
+            "expressions_accuracy": accuracy,
+            "expressions_chance": chance,
+            "expressions_upper_bound": [any(candidates) for candidates in right],
         },
         totals={"expressions_without_detections": sum(box is None for box in predicted)},
         notes={"box": predicted},

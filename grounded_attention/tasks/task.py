@@ -283,13 +283,13 @@ def joined_arguments(regions: Sequence[Sequence[Any]] | None) -> Fields:
     """Makes the region arguments of the processor for rows with several images; their regions are concatenated."""
     if regions is None:
         return {}
-    return {
-        "region_features": [np.concatenate([record.features for record in records]) for records in regions],
-        "region_boxes": [np.concatenate([record.boxes for record in records]) for records in regions],
-        "region_image_indices": [
-            np.repeat(np.arange(len(records)), [len(record.boxes) for record in records]) for records in regions
-        ],
-    }
+    joined: Fields = {"region_features": [], "region_boxes": [], "region_image_indices": []}
+    for records in regions:  # of one row
+        counts = [len(record.boxes) for record in records]
+        joined["region_features"].append(np.concatenate([record.features for record in records]))
+        joined["region_boxes"].append(np.concatenate([record.boxes for record in records]))
+        joined["region_image_indices"].append(np.repeat(np.arange(len(records)), counts))
+    return joined
 
 
 def pixel_arguments(images: Sequence[Any], regions: Sequence[Any] | None) -> Fields:

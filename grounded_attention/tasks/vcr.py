@@ -115,15 +115,21 @@ for answer, share in zip(answers, shares):
             named = row["choices"]
             fields = classified(probabilities, row["label"], named) | {"kinds": {}, "worth": {}}
             best = int(probabilities.argmax())
-            objects = zip(row["boxes"], row.get("objects") or [""] * len(row["boxes"]), strict=True)
+            names = row.get("objects") or [""] * len(row["boxes"])
+            boxes = []
+            for box, name in zip(row["boxes"], names, strict=True):
+                boxes.append(Box(MEANT, tuple(box), name))
+            choices = []
+            for number, text in enumerate(named):
+                choices.append(Alternative(text, number == row["label"], number == best))
             yield Judged(
                 row["example_id"],
                 row["image_id"],
                 "vcr",
                 **fields,
                 texts=(("question", row["text"]),),
-                boxes=tuple(Box(MEANT, tuple(box), name) for box, name in objects),
-                choices=tuple(Alternative(text, n == row["label"], n == best) for n, text in enumerate(named)),
+                boxes=tuple(boxes),
+                choices=tuple(choices),
             )
 
 

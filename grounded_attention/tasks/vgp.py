@@ -49,13 +49,19 @@ for which, share in zip(("both captions describe", "the first alone describes", 
     def collate(self, examples: Examples, processor: Any) -> Fields:
         rows = examples.rows
         grounded = examples.regions is not None
+        phrases = []
+        phrase_pairs = []
+        for row in rows:
+            own = row["phrases"]
+            if not grounded:
+                own = [{**phrase, "boxes": []} for phrase in own]
+            phrases.append(own)
+            phrase_pairs.append([(pair["phrase1"], pair["phrase2"]) for pair in row["phrase_pairs"]])
         inputs = processor(
             text=[row["captions"][0] for row in rows],
             text_pair=[row["captions"][1] for row in rows],
-            phrases=[
-                row["phrases"] if grounded else [{**each, "boxes": []} for each in row["phrases"]] for row in rows
-            ],
-            phrase_pairs=[[(pair["phrase1"], pair["phrase2"]) for pair in row["phrase_pairs"]] for row in rows],
+            phrases=phrases,
+            phrase_pairs=phrase_pairs,
             return_tensors="pt",
             **seen_arguments(examples.images, examples.regions),
         )

@@ -94,18 +94,21 @@ class VQA(AnsweringTask):
 
     def judge_answer(self, row: Row, answer: str, confidence: float = 0.0) -> Judged:
         worth = self.worth(row)
-        counts = sorted({a: list(row["answers"]).count(a) for a in worth}.items(), key=lambda pair: -pair[1])
+        given = list(row["answers"])
+        counts = sorted(((given.count(human), human) for human in worth), key=lambda pair: -pair[0])
+        answers = ", ".join(f"{human} (×{count})" for count, human in counts)
         named = (("answer type", "answer_type"), ("question type", "question_type"))
+        kinds = {name: row[column] for name, column in named if row.get(column)}
         return Judged(
             row["example_id"],
             row["image_id"],
             "vqa",
             vqa_accuracy(answer, row["answers"]) if worth else None,
             confidence,
-            ", ".join(f"{said} (×{count})" for said, count in counts),
+            answers,
             answer,
             texts=(("question", row["text"]),),
-            kinds={name: row[column] for name, column in named if row.get(column)},
+            kinds=kinds,
             worth=worth,
         )
 

@@ -73,9 +73,7 @@ def markdown_table(
     """A Markdown table, if asked aligned for a terminal too; columns after the first `texts` are numbers."""
     lines = [head, ["---" if place < texts else "--:" for place in range(len(head))], *rows]
     if aligned:
-        widths = []
-        for cells in zip(*lines, strict=True):
-            widths.append(max(map(len, cells)))
+        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
         lines = [
             [f"{cell:{'<' if place < texts else '>'}{widths[place]}}" for place, cell in enumerate(line)]
             for line in lines

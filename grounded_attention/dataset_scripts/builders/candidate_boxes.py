@@ -61,9 +61,7 @@ def refcoco_candidates(
             continue
         limits = (image["width"], image["height"]) * 2
         box = [x, y, x + width, y + height]
-        inside = []
-        for value, limit in zip(box, limits, strict=True):
-            inside.append(min(max(value, 0), limit))
+        inside = [min(max(value, 0), limit) for value, limit in zip(box, limits, strict=True)]
         if inside[2] - inside[0] < 1 or inside[3] - inside[1] < 1:
             report.add("boxes smaller than a pixel left out")
             continue

@@ -166,7 +166,8 @@ def official_rows(path: Path, by_stem: bool, report: BuildReport) -> Iterator[Fi
             _add_caption(captions[record.integer("image_id")], caption_id, text, report)
     if not images:
         raise DataError("no images", file=path, expected="an object with the lists images and annotations", hint=hint)
-    if foreign := [image_id for image_id in captions if image_id not in images]:
+    foreign = [image_id for image_id in captions if image_id not in images]
+    if foreign:
         problem = f"captions of {len(foreign)} images that are not in the file's list of images"
         raise DataError(problem, file=path, found=foreign[0], hint=WHERE_TO_GET[OFFICIAL])
     for number, row in images.items():

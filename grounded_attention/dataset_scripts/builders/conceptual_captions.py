@@ -148,9 +148,11 @@ class ConceptualCaptions(LocalBuilder):
                 yield {"caption_id": f"{split}-{number}", **row}
         refuse_if(not report.counts["rows"], "the file is empty", file=path, hint=WHERE_TO_GET)
         _, times = np.unique(np.array(checksums), return_counts=True)
-        if shared := int(times[times > 1].sum()):
+        shared = int(times[times > 1].sum())
+        if shared:
             report.add("rows_that_share_an_image_id", count=shared)
-        if skipped := report.counts["rows_without_image"]:
+        skipped = report.counts["rows_without_image"]
+        if skipped:
             if skipped == report.counts["rows"]:
                 level = logging.WARNING
             else:

@@ -124,7 +124,8 @@ def parse_annotation(path: Path) -> tuple[int, int, dict[str, list[list[float]]]
         names = list(dict.fromkeys((name.text or "").strip() for name in item.iterfind("name")))
         where = f"object {index} (name {', '.join(names)})"
         refuse_if(not names or "" in names, "an object has no name", file=path, where=where)
-        if unknown := [name for name in names if not CHAIN.fullmatch(name)]:
+        unknown = [name for name in names if not CHAIN.fullmatch(name)]
+        if unknown:
             expected = "the number of a chain, as in the captions"
             raise DataError("an object has another name", file=path, where=where, found=unknown[0], expected=expected)
         boxes = [_parse_box(box, width, height, path, where) for box in item.iterfind("bndbox")]
@@ -168,9 +169,7 @@ def _parse_box(box: Element, width: float, height: float, path: Path, where: str
         found=pixels,
         expected=f"pixels, x from 1 to {width:g} and y from 1 to {height:g}, at most 1 pixel outside",
     )
-    scaled = []
-    for pixel, size in zip(pixels, (width, height) * 2, strict=True):
-        scaled.append((pixel - 1) / size)
+    scaled = [(pixel - 1) / size for pixel, size in zip(pixels, (width, height) * 2, strict=True)]
     return [min(max(value, 0.0), 1.0) for value in scaled]
 
 
@@ -355,7 +354,8 @@ class EntitiesFiles:
             sentences = [self.sentences(split, image_id) for image_id in image_ids]
             annotations = [self.annotation(image_id) for image_id in image_ids]
             for paths in (sentences, annotations):
-                if missing := [path for path in paths if not path.is_file()]:
+                missing = [path for path in paths if not path.is_file()]
+                if missing:
                     raise MissingFileError(
                         f"the file is missing ({len(missing)} of the {len(image_ids)} like it for {split})",
                         file=missing[0],

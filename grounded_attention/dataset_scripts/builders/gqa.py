@@ -81,10 +81,9 @@ class GQAConfig(LocalConfig):
     REQUIRED: ClassVar[Sequence[str]] = ("train", "val")
 
     def sources(self) -> list[Path]:
-        others = []
+        others: list[Path] = []
         for split in SPLITS:
-            for path in (self.choices_file(split), self.graphs_file(split)):
-                others.append(path)
+            others += (self.choices_file(split), self.graphs_file(split))
         if self.data_dir:
             return [*super().sources(), *others]
         return []

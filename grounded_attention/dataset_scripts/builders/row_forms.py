@@ -192,7 +192,8 @@ def _questions(row: Row, key: str, report: BuildReport) -> Iterator[Fields]:
 
 def _conversations(row: Row, key: str, report: BuildReport) -> Iterator[Fields]:
     texts, phrases = _turns(row)
-    if lost := sum(bool(each["boxes"]) for each in row["phrases"]) - len(phrases):
+    lost = sum(bool(each["boxes"]) for each in row["phrases"]) - len(phrases)
+    if lost:
         report.add("phrases that are in no turn", key, lost)
     if not texts or not all(texts[1::2]):
         report.add("rows that are no turns of user and assistant", key)

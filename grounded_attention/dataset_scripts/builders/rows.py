@@ -104,10 +104,7 @@ class Rows(LocalBuilder):
         """As of any builder; kept rows are built again if a picture has changed since, or could not be read then."""
         self._states: dict[str, str] = {}  # split -> the state of its pictures, as it is built
         super().download_and_prepare(*args, **kwargs)
-        kept = {}
-        for split, report in self.report.items():
-            if split not in self._states:
-                kept[split] = report
+        kept = {split: report for split, report in self.report.items() if split not in self._states}
         # The first process of a launch does it, before the others read the rows.
         if os.environ.get("RANK", "0") == "0" and any(self._is_stale(*item) for item in kept.items()):
             # Other pictures may give another number of rows.

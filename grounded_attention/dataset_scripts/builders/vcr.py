@@ -75,9 +75,7 @@ def read_objects(path: Path) -> ImageObjects:
 
 
 def _inside(box: list[float], width: int, height: int) -> list[float] | None:
-    clipped = []
-    for value, limit in zip(box, (width, height) * 2, strict=True):
-        clipped.append(min(max(value, 0), limit))
+    clipped = [min(max(value, 0), limit) for value, limit in zip(box, (width, height) * 2, strict=True)]
     if clipped[2] - clipped[0] >= 1 and clipped[3] - clipped[1] >= 1:
         return clipped
     return None

@@ -227,10 +227,7 @@ def _agreeing(
 
 
 def _report_outcome(row: PairRow, sides: Sequence[Mapping[int, Any]], joined: bool, report: BuildReport) -> None:
-    missing = []
-    for phrase, places in zip((row.phrase1, row.phrase2), sides, strict=True):
-        if not places:
-            missing.append(phrase)
+    missing = [phrase for phrase, places in zip((row.phrase1, row.phrase2), sides, strict=True) if not places]
     if joined:
         report.add("rows_joined")
     elif missing:

@@ -37,10 +37,7 @@ def list_images(source: str | os.PathLike[str]) -> list[ImageFile]:
         paths = sorted(path for path in source.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
         images = [ImageFile(path.stem, path) for path in paths]
     else:
-        images = []
-        for number, line in text_lines(source, _EXPECTED):
-            if line.strip():
-                images.append(_parse_line(source, number, line))
+        images = [_parse_line(source, number, line) for number, line in text_lines(source, _EXPECTED) if line.strip()]
     if not images:
         expected = f"files that end in {', '.join(SUFFIXES)}" if source.is_dir() else _EXPECTED
         raise DataError("no images", file=source, expected=expected)
@@ -113,7 +110,8 @@ def image_key(image_id: str) -> str:
         stem = name.stem
     else:
         stem = name.name
-    if coco := _COCO.fullmatch(stem):
+    coco = _COCO.fullmatch(stem)
+    if coco:
         return f"coco:{int(coco[1])}"
     number = _NUMBER.fullmatch(stem)
     if number:
@@ -136,10 +134,7 @@ class ImageLists:
 
     def __contains__(self, image_id: Any) -> bool:
         keys, self._example = image_keys(image_id), self._example or image_id
-        listing = []
-        for file, listed in self._keys.items():
-            if not listed.keys().isdisjoint(keys):
-                listing.append(file)
+        listing = [file for file, listed in self._keys.items() if not listed.keys().isdisjoint(keys)]
         self._unseen.difference_update(listing)
         return bool(listing)
 

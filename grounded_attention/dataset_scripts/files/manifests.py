@@ -76,13 +76,15 @@ def check_file(path: Path, size: int, hint: str) -> None:
     """Checks a file of a table, of which the manifest has the size."""
     if not path.exists():
         raise MissingFileError("a file of the table is missing", file=path, hint=hint)
-    if (found := path.stat().st_size) != size:
+    found = path.stat().st_size
+    if found != size:
         raise DataError("the file is cut or replaced", file=path, found=found, expected=f"{size} bytes", hint=hint)
 
 
 def refuse_strays(shards: Iterable[Path]) -> None:
     """Refuses shards in a folder where a table begins."""
-    if strays := sorted(shards):
+    strays = sorted(shards)
+    if strays:
         raise DataError("shards without a manifest", file=strays[0], hint="remove them or choose another folder")
 
 

@@ -112,7 +112,7 @@ class Record:
             raise self.error(problem, found, expected)
 
     def add_once(self, value: Any, earlier: set[Any], problem: str, expected: str | None = None) -> None:
-        """Adds a value to those that were earlier; one that is there already is an error."""
+        """Adds a value to the earlier ones; one that is there already is an error."""
         self.refuse_if(value in earlier, problem, value, expected)
         earlier.add(value)
 

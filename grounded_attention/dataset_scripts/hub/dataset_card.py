@@ -132,7 +132,8 @@ def licence_text(record: Record) -> str:
     lines = [f"`{licence['identifier']}`: {licence['terms']}"]
     if licence["source"]:
         lines.append(f"See {licence['source']}.")
-    if warning := _WARNINGS.get(licence["redistribution"]):
+    warning = _WARNINGS.get(licence["redistribution"])
+    if warning:
         lines.append(warning)
         lines.append(f"The person who pushed them gave this reason: {markdown_text(str(record['permission']), 2000)}")
     return " ".join(lines)

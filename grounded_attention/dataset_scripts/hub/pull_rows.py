@@ -48,7 +48,8 @@ def pull_rows(remote: RemoteRows) -> dict[str, datasets.Dataset]:
     with hub_errors("the download of the rows", remote.repository, RETRY_HINT):
         splits = dict(datasets.load_dataset(remote.repository, remote.config, revision=remote.commit))
     features = next(iter(splits.values())).features
-    if media := [column for column, feature in features.items() if require_decoding(feature)]:
+    media = [column for column, feature in features.items() if require_decoding(feature)]
+    if media:
         # `datasets` opens such files itself, also those that a row names on this machine.
         expected = "texts, numbers and boxes, as `grounded-attention data build` writes"
         raise DataError(

@@ -91,7 +91,8 @@ def check_record(record: Row, where: str) -> None:
     if found != (FORMAT, VERSION):
         expected = repr((FORMAT, VERSION))
         raise DataError("not the record of a data set", file=where, found=found, expected=expected, hint=hint)
-    if missing := sorted(_REQUIRED_KEYS - set(record)):
+    missing = sorted(_REQUIRED_KEYS - set(record))
+    if missing:
         raise DataError(f"the record lacks {', '.join(missing)}", file=where, hint=hint)
 
 
@@ -137,10 +138,7 @@ def without_folders(value: Any) -> Any:
 def _command(name: str, config: str, splits: Sequence[str] | None, options: Columns) -> str:
     if name == "rows":
         columns = [f"{key}={_format_option(value)}" for key, value in options.get("columns", {}).items()]
-        values = []
-        for key, value in options.items():
-            if key != "columns":
-                values.append((key, value))
+        values = [(key, value) for key, value in options.items() if key != "columns"]
         words = [word for key, value in values for word in (f"--{key.replace('_', '-')}", _format_option(value))]
         words += ["--columns", *columns] if columns else []
         return shlex.join(["grounded-attention", "data", "push", "SOURCE", "ORG/NAME", *words])

@@ -110,7 +110,8 @@ def _image_rows(path: Path, file: Any) -> list[tuple[str, int]]:
     rows = load_pickle(index)
     if not isinstance(rows, dict) or not rows:
         raise DataError("no image ids", file=index, found=type(rows).__name__, expected="{image id: row}")
-    if bad := [row for row in map(plain, rows.values()) if type(row) is not int or row < 0]:
+    bad = [row for row in map(plain, rows.values()) if type(row) is not int or row < 0]
+    if bad:
         raise DataError("a row is not a number", file=index, found=type(bad[0]).__name__)
     _compare(path, len(file["pos_boxes"] if "pos_boxes" in file else file[HENGYUAN[0]]), len(rows))
     with placed(file=index):

@@ -74,7 +74,8 @@ def _records(path: Path, names: Sequence[str]) -> Iterator[SourceRecord]:
         for row, line in enumerate(_lines(file), start=1):
             # Some copies end in an empty line, and some rows in CRLF.
             content = line.rstrip(b"\r\n")
-            if content := content.removeprefix(codecs.BOM_UTF8) if row == 1 else content:
+            content = content.removeprefix(codecs.BOM_UTF8) if row == 1 else content
+            if content:
                 image_id = content.split(b"\t", 1)[0].decode("utf-8", errors="replace")
                 decode = partial(_decode, content, names)
                 yield SourceRecord(path, row, id_text(image_id), len(line), decode, exact=True)

@@ -56,21 +56,9 @@ def find_mentions(text: str, question: str = "") -> list[Mention]:
     The question tells where an answer has several forms: two pairs of numbers are two points if it asks for points.
     """
     for find in _FINDERS:
-        if mentions := [each for each in find(text, question) if each.boxes]:
-            # Boxes directly behind marked words, or behind other boxes of these, have them.
-            marked = iter([*_REF.finditer(text), None])
-            next_words = next(marked)
-            words = None
-            end = 0
-            for mention in mentions:
-                while next_words is not None and next_words.end() <= mention.span[0]:
-                    words = _strip(text, next_words.span(1))
-                    end = next_words.end()
-                    next_words = next(marked)
-                if text[end : mention.span[0]].strip(_BLANKS):
-                    words = None
-                mention.words = mention.words or words
-                end = mention.span[1]
+        mentions = [each for each in find(text, question) if each.boxes]
+        if mentions:
+            _give_words(text, mentions)
             for each in mentions:
                 each.is_action = each.is_action or bool(_CALL.search(text, max(0, each.span[0] - 40), each.span[0]))
             return mentions
@@ -106,6 +94,23 @@ def says_nothing(rest: str) -> bool:
 _OPEN_REF = r"(?:<ref>|<phrase>|<\|object_ref_start\|>|<\|ref\|>)"
 _CLOSE_REF = r"(?:</ref>|</phrase>|<\|object_ref_end\|>|<\|/ref\|>)"
 _REF = re.compile(rf"{_OPEN_REF}((?:(?!{_OPEN_REF}|{_CLOSE_REF}).)*){_CLOSE_REF}", re.DOTALL)
+
+
+def _give_words(text: str, mentions: Sequence[Mention]) -> None:
+    """Boxes directly behind marked words, or behind other boxes of these, have them."""
+    marked = iter([*_REF.finditer(text), None])
+    next_words = next(marked)
+    words = None
+    end = 0
+    for mention in mentions:
+        while next_words is not None and next_words.end() <= mention.span[0]:
+            words = _strip(text, next_words.span(1))
+            end = next_words.end()
+            next_words = next(marked)
+        if text[end : mention.span[0]].strip(_BLANKS):
+            words = None
+        mention.words = mention.words or words
+        end = mention.span[1]
 
 
 def _strip(text: str, place: Span) -> Span | None:
@@ -286,7 +291,8 @@ def _entry(item: dict[str, object], keys: list[str], text: str, span: Span) -> M
     is_action = "action" in item or keys[0] in _ACTION_KEYS
     if len(keys) > 1 and not is_action:
         raise RowError("an object with two boxes", found=found, expected=f"{keys[0]} alone")
-    if turned := [name for name in ("angle", "rotation", "theta") if item.get(name)]:
+    turned = [name for name in ("angle", "rotation", "theta") if item.get(name)]
+    if turned:
         raise RowError(f"{turned[0]} beside a box", found=found, expected="the upright box around it, without it")
     if keys == ["point"] and not is_action:
         raise RowError("a point, x or y first (Gemini)", found=found, expected="point_2d, x first")
@@ -430,7 +436,8 @@ def asked_for(question: str, is_instruction: bool = False) -> Span | None:
     line, which an action answers, as a whole.
     """
     for pattern in (_REF, _QUOTED):
-        if found := [*pattern.finditer(question)]:
+        found = [*pattern.finditer(question)]
+        if found:
             if len(found) == 1:
                 return _trim(question, found[0].span(1))
             return None
@@ -438,7 +445,8 @@ def asked_for(question: str, is_instruction: bool = False) -> Span | None:
     if place is None or place[1] - place[0] > LONGEST_QUESTION:
         return None
     for pattern in _QUESTIONS:
-        if match := pattern.fullmatch(question, *place):
+        match = pattern.fullmatch(question, *place)
+        if match:
             return _trim(question, match.span(1))
     is_line = is_instruction and "\n" not in question[slice(*place)]
     if is_line:
@@ -449,10 +457,7 @@ def asked_for(question: str, is_instruction: bool = False) -> Span | None:
 def whole_text(text: str) -> Span | None:
     """The characters of a text without places of pictures and the blanks around it; None if that is no one piece."""
     pieces = [0, *(edge for each in _PLACEHOLDER.finditer(text) for edge in each.span()), len(text)]
-    spans = []
-    for start, end in zip(pieces[::2], pieces[1::2], strict=True):
-        if text[start:end].strip():
-            spans.append((start, end))
+    spans = [(start, end) for start, end in zip(pieces[::2], pieces[1::2], strict=True) if text[start:end].strip()]
     if len(spans) == 1:
         return _strip(text, spans[0])
     return None

@@ -51,10 +51,7 @@ def read_phrases(record: Columns, context: Context) -> Rows:
     readings = XYXY_SHARES if column == "phrases" else ()
     phrases = [read_own_phrase(each, f"{column}, element {n}", readings) for n, each in enumerate(record[column])]
     texts, pictures = _texts(record)
-    rest = {}
-    for key, value in record.items():
-        if key not in (column, "messages", "conversations"):
-            rest[key] = value
+    rest = {key: value for key, value in record.items() if key not in (column, "messages", "conversations")}
     yield make_row(rest, texts, phrases, images=images_of(record) or pictures)
 
 

@@ -73,8 +73,7 @@ def fill(messages: Sequence[Any], value: Any, rejected: str) -> list[tuple[RawPh
             else:
                 sides = []
                 for box in boxes[len(owners)]:
-                    for side in box.numbers:
-                        sides.append(side)
+                    sides.extend(box.numbers)
                 words = json.dumps([int(side) if side == int(side) else side for side in sides])
                 owners.append(name)
                 alone.append(number if is_alone else None)
@@ -208,10 +207,7 @@ def read(record: Columns, context: Context) -> Rows:
         phrases = []
         own = []
     elif any(boxes is not None for boxes in beside):
-        phrases = []
-        for number, boxes in enumerate(beside):
-            if boxes is not None:
-                phrases.append(_answered(turns, number, boxes))
+        phrases = [_answered(turns, number, boxes) for number, boxes in enumerate(beside) if boxes is not None]
     else:
         phrases = _mentions(turns, context, is_uground)
     if own and phrases:
@@ -320,7 +316,8 @@ def _mentions(turns: Sequence[Turn], context: Context, is_screen: bool = False) 
         rest = without_boxes(texts[number], mentions[number])
         if turn.role == "assistant":
             # What looks like boxes in an answer and was not read.
-            if mark := _UNREAD.search(rest):
+            mark = _UNREAD.search(rest)
+            if mark:
                 found = rest[mark.start() : mark.start() + 60]
                 raise RowError(
                     "marks of boxes in no known form", found=found, expected="one form of whole marks in a text"

@@ -129,7 +129,8 @@ def read(record: Columns, context: Context) -> Rows:
     named: list[Named] = []
     for number, each in enumerate(objects):
         try:
-            if reason := each.get(UNREAD) or _without_area(each):
+            reason = each.get(UNREAD) or _without_area(each)
+            if reason:
                 context.leave_out(f"annotations: {reason}")
             else:
                 named.append((_name_of(each, column, context), _boxes(each, context), each))

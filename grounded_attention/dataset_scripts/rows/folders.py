@@ -156,18 +156,23 @@ def open_folder(folder: Path) -> Source:
     if is_amber(folder):
         return open_amber(folder)
     files = own_files(folder, (*FILES, ".xml", ".txt", ".names", ".yaml", ".yml"))
-    if metadata := {path.parent: path for name in _METADATA for path in files if path.name == name}:
+    metadata = {path.parent: path for name in _METADATA for path in files if path.name == name}
+    if metadata:
         return open_files(sorted(metadata.values()), folder, str(folder))
-    if settings := next((path for path in files if path.stem == "data" and path.suffix in (".yaml", ".yml")), None):
+    settings = next((path for path in files if path.stem == "data" and path.suffix in (".yaml", ".yml")), None)
+    if settings:
         return _open_yolo(settings.parent, parse_yaml(read_text(settings), settings))
-    if coco := [path for path in files if path.suffix == ".json" and _is_coco(path)]:
+    coco = [path for path in files if path.suffix == ".json" and _is_coco(path)]
+    if coco:
         parts: Parts = defaultdict(list)
         for path in coco:
             parts[split_of(path, folder)].append(partial(_coco, path))
         return _format(COCO, folder, dict(parts))
-    if xml := [path for path in files if path.suffix == ".xml"]:
+    xml = [path for path in files if path.suffix == ".xml"]
+    if xml:
         return _open_xml(folder, xml)
-    if names := next((path for path in files if path.name in ("classes.txt", "obj.names")), None):
+    names = next((path for path in files if path.name in ("classes.txt", "obj.names")), None)
+    if names:
         return _open_yolo(folder, {"names": _lines(names)})
     files = [path for path in files if path.suffix.lower() in FILES]
     beside = [path for path in files if path.suffix == ".json" and _picture_beside(path)]
@@ -261,8 +266,7 @@ def _upright(part: Columns, image: Columns) -> Columns:
     size = [float(image.get(side) or math.inf) for side in ("width", "height")]
     numbers = []
     for box in read_boxes(part.get("bbox"), "bbox"):
-        for number in box.numbers:
-            numbers.append(number)
+        numbers.extend(box.numbers)
     if len(numbers) != 4:
         raise RowError("bad bbox", found=numbers, expected="x, y, width, height")
     x1, y1, x2, y2 = around(corners_of(*numbers), float(about["rotation"]), size=size)

@@ -28,7 +28,8 @@ def open_source(source: Any, split: str | None = None, **options: Any) -> Source
                 return _open_saved(text) or open_folder(Path(text))
             if os.path.isfile(text):
                 return open_file(Path(text))
-        if paths := sorted(glob.glob(text, recursive=True)):
+        paths = sorted(glob.glob(text, recursive=True))
+        if paths:
             return open_files([Path(path) for path in paths], Path(os.path.commonpath(paths)), text)
         return _open_hub(text, split, options)
     if not isinstance(source, Iterable):

@@ -114,7 +114,8 @@ class Pictures:
                     return path
         base = relative.rsplit("/", 1)[-1]
         for candidate in (base, _UPLOAD.sub("", base), without_object(base), unquote(base)):
-            if indexed := self._index().get(_composed(candidate)):
+            indexed = self._index().get(_composed(candidate))
+            if indexed:
                 return indexed
         raise MissingPicture(shown, self.folders)
 

@@ -183,10 +183,7 @@ def items(value: Any, name: str) -> list[Columns]:
     if value is None or value == {}:
         return []
     if isinstance(value, Mapping):
-        lists = {}
-        for key, each in value.items():
-            if isinstance(each, list):
-                lists[key] = each
+        lists = {key: each for key, each in value.items() if isinstance(each, list)}
         if not lists:
             return [dict(value)]
         lengths = {key: len(each) for key, each in lists.items() if each or key in BOX_NAMES}
@@ -218,8 +215,7 @@ def read_boxes(value: Any, name: str, readings: Readings = ()) -> Boxes:
     if isinstance(value[0], (list, Mapping)) or value[0] is None:
         boxes = []
         for each in value:
-            for box in read_boxes(each, name, readings):
-                boxes.append(box)
+            boxes.extend(read_boxes(each, name, readings))
         if name in BOX_NAMES:
             lengths = {len(each.numbers) for each in boxes}
         else:
@@ -243,8 +239,7 @@ def _around_corners(value: Sequence[Any], name: str, readings: Readings) -> RawB
     """The box around corners x, y, x, y ...; a known scale stays, and a known order says nothing of corners."""
     numbers = []
     for i in range(0, len(value), 2):
-        for side in _numbers(value[i : i + 2], name):
-            numbers.append(side)
+        numbers.extend(_numbers(value[i : i + 2], name))
     scales = dict.fromkeys(each.scale for each in readings) or (PIXELS, 1.0)
     corners = tuple(Reading("corners", scale) for scale in scales)
     return RawBox(hull(numbers), corners)
@@ -339,7 +334,8 @@ _SIZES = (("width", "height"), ("image_width", "image_height"), ("imageWidth", "
 
 def size_of(record: Columns) -> Size | None:
     """Width and height that a row says, as whole numbers."""
-    if name := first_of(record, ("image_size", "img_size", "original_size")):
+    name = first_of(record, ("image_size", "img_size", "original_size"))
+    if name:
         value = structured(record[name], name)
         if isinstance(value, Mapping):
             value = [value.get("width"), value.get("height")]

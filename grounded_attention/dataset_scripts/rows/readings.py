@@ -104,7 +104,8 @@ def parse_reading(text: str) -> Reading:
     """Reads a convention as users write it, such as `"xywh pixels"`, `"cxcywh 0..1"` or `"yxyx 0..1000"`."""
     order = scale = None
     words = str(text).lower()
-    if match := _RANGE.search(words):
+    match = _RANGE.search(words)
+    if match:
         scale = float(match[1])
         words = words.replace(match[0], " ")
     padded = False

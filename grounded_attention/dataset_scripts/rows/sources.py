@@ -204,7 +204,8 @@ def _csv(path: Path) -> Records:
 
 def _check_names(path: Path, names: Sequence[str]) -> None:
     """Of two columns of one name, which a table may have, rows would have the last one."""
-    if twice := next((name for name, count in Counter(names).items() if name and count > 1), None):
+    twice = next((name for name, count in Counter(names).items() if name and count > 1), None)
+    if twice:
         raise DataError("a column is there twice", file=path, found=twice, hint="rename one of them")
 
 

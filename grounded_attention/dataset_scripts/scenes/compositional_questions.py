@@ -117,8 +117,7 @@ def _names_there(scene: Scene, attribute: str) -> tuple[str, ...]:
     """Returns the names of an attribute that fit any object of the scene."""
     there = set()
     for item in scene.objects:
-        for name in getattr(item, attribute):
-            there.add(name)
+        there.update(getattr(item, attribute))
     return tuple(name for name in NAMES[attribute] if name in there)
 
 

@@ -208,10 +208,7 @@ def referents(scene: Scene, meaning: Meaning) -> list[frozenset[int]]:
     if meaning.kind != "object":
         holds = scene.ground in meaning.grounds and scene.light in meaning.lights
         return [frozenset()] if holds else []
-    fitting = []
-    for number, item in enumerate(scene.objects):
-        if fits(item, meaning):
-            fitting.append(number)
+    fitting = [number for number, item in enumerate(scene.objects) if fits(item, meaning)]
     if meaning.counts == {1}:
         return [frozenset((number,)) for number in fitting]
     if len(fitting) in meaning.counts:

@@ -241,10 +241,9 @@ def descriptions(root: Path) -> list[Fields]:
     """AMBER's free descriptions: each image with the shapes that it has, and those that it has not."""
     rows = []
     for record in _test_records(root):
-        shown = set()
+        shown: set[str] = set()
         for item in record.scene.objects:
-            for shape in item.shapes:
-                shown.add(shape)
+            shown.update(item.shapes)
         row: Fields = {"file": str((root / "flickr30k-images" / f"{record.image_id}.jpg").resolve())}
         row["query"] = "Describe the image."
         row["truth"] = [shape for shape in SHAPES if shape in shown]

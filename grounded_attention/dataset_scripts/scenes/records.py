@@ -134,7 +134,8 @@ def write_once(root: Path, identity: Fields, force: bool, write: Callable[[], Fi
     """Writes files of this identity to a folder, one process at a time, unless it holds them already; returns the
     manifest: the identity and what `write` tells.
     """
-    if manifest := _finished_manifest(root, identity, force):
+    manifest = _finished_manifest(root, identity, force)
+    if manifest:
         return manifest
     make_folder(root)
     with folder_lock(root, doing="draws into this folder", hint="wait for it", wait=True):

@@ -32,10 +32,9 @@ def faces(item: SceneObject) -> list[Face]:
 @lru_cache(maxsize=1000)
 def box(item: SceneObject) -> tuple[float, float, float, float]:
     """Returns the tight box (x1, y1, x2, y2) of an object in image pixels."""
-    points = []
+    points: list[tuple[float, float]] = []
     for corners, _ in faces(item):
-        for point in corners:
-            points.append(point)
+        points.extend(corners)
     xs, ys = zip(*points, strict=True)
     return min(xs), min(ys), max(xs), max(ys)
 
@@ -51,7 +50,7 @@ def _ellipse(x: float, y: float, rx: float, ry: float, steps: int = 40) -> tuple
 
 
 def _spikes(count: int, inner: float) -> tuple[Point, ...]:
-    points = []
+    points: list[tuple[float, float]] = []
     for k in range(2 * count):
         radius = 1.0 if k % 2 == 0 else inner
         turn = math.pi * k / count - math.pi / 2

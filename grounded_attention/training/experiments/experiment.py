@@ -91,10 +91,7 @@ def _run_methods(recipe: Recipe, data: PreparedData, processor: Any, repos: Mapp
         if hub is not None:
             hub.finish()
         # The checkpoint contains the configuration, except the attention back end, which is never saved.
-        back_end = {}
-        for key, value in recipe.start.model.config.items():
-            if key == "attn_implementation":
-                back_end[key] = value
+        back_end = {key: value for key, value in recipe.start.model.config.items() if key == "attn_implementation"}
         trained_start = replace(recipe.start.model, source=str(directory), config=back_end)
         recipe = replace(recipe, model=trained_start)
     recipe, chosen = _choose_heads(recipe, data, processor)

@@ -73,10 +73,7 @@ def make_regions(made: MadeRegions, splits: Columns, images: str | None, quiet: 
     if images is None:
         raise RecipeError("data.regions has a detector, but there are no pictures: give data.images")
     files = picture_files(splits, images)
-    options = {}
-    for key, value in asdict(made).items():
-        if key != "folder":
-            options[key] = value
+    options = {key: value for key, value in asdict(made).items() if key != "folder"}
     boxes = boxes_of_rows(splits, files) if made.detector == ROWS else {}
     pictures = sorted((image_id, str(path)) for image_id, path in files.items())
     # Other pixels under the same name, or other boxes of the same rows, are other regions.

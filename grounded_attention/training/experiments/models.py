@@ -181,10 +181,7 @@ def take_answers(model: PreTrainedModel, checkpoint: str, answers: list[str]) ->
     """Copies the rows of the answers that a checkpoint has too, and initialises the rows of other answers."""
     rows = {plain_answer(answer): row for row, answer in reversed(list(enumerate(answers)))}
     wanted = [plain_answer(answer) for answer in model.config.answers]
-    pairs = []
-    for row, answer in enumerate(wanted):
-        if answer in rows:
-            pairs.append((row, rows[answer]))
+    pairs = [(row, rows[answer]) for row, answer in enumerate(wanted) if answer in rows]
     names = answer_weights(model)
     for module in sorted({name.rpartition(".")[0] for name in names}):
         for parameter in model.get_submodule(module).parameters(recurse=False):

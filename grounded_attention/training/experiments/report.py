@@ -115,7 +115,8 @@ def report(outcome: Outcome, recipe: Recipe) -> None:
         loss_curves_figure(logged, output / "loss_curves.png")
     _heads(results, output)
     page = write_run_page(results, recipe, table, capture_pictures(results, recipe, outcome.data))
-    if sentence := _conclusion(results)[0]:
+    sentence = _conclusion(results)[0]
+    if sentence:
         print(sentence)
     print(f"written: {output}/ (results.json, table.md, pictures; one checkpoint directory per method)")
     print("\n".join([f"next: open {page}; then", *(f"  {line}" for line in next_steps(recipe, results))]))

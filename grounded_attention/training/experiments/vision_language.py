@@ -103,10 +103,7 @@ def make_vlm(model: Model, processor: PatchGroundingProcessor) -> Any:
     else:
         known = {}
     ids = processor.tokenizer.convert_tokens_to_ids(model.tokens) if model.tokens else []
-    new = []
-    for token, row in zip(model.tokens, ids, strict=True):
-        if token not in known:
-            new.append(row)
+    new = [row for token, row in zip(model.tokens, ids, strict=True) if token not in known]
     add_token_rows(network, processor.tokenizer)
     for embeddings in (network.get_input_embeddings(), network.get_output_embeddings()):
         weight = getattr(embeddings, "weight", None)
@@ -121,10 +118,7 @@ def make_vlm(model: Model, processor: PatchGroundingProcessor) -> Any:
 
 def _new(model: Model, processor: PatchGroundingProcessor) -> PreTrainedModel:
     model_type = vision_language_type(model)
-    fields = {}
-    for key, value in model.config.items():
-        if key not in (*LOADING, "model_type"):
-            fields[key] = value
+    fields = {key: value for key, value in model.config.items() if key not in (*LOADING, "model_type")}
     with recipe_key_errors("model.config"):
         # The vocabulary size and the special tokens of a new model, where the recipe does not give them.
         tokenizer = processor.tokenizer
@@ -213,10 +207,7 @@ def add_lora(model: PreTrainedModel, options: Columns, prefix: str, whole: Itera
 
 def linear_layers(model: nn.Module, prefix: str) -> str:
     """The linear layers below a module, as a regular expression for `LoraConfig(target_modules=...)`."""
-    names = []
-    for name, module in model.named_modules():
-        if type(module).__name__ == "Linear":
-            names.append(name)
+    names = [name for name, module in model.named_modules() if type(module).__name__ == "Linear"]
     ends = {name.rpartition(".")[2] for name in names if name.startswith(f"{prefix}.")}
     return rf"{re.escape(prefix)}\..*\.({'|'.join(sorted(ends))})"
 

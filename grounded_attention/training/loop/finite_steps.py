@@ -68,8 +68,7 @@ class FiniteTrainer(Trainer):
         rows = []
         for names, keys in reports:
             if names or not losses:
-                for key in keys:
-                    rows.append(key)
+                rows.extend(keys)
         raise NotFiniteError(
             f"step {self.state.global_step + 1}: {reason}; {self._kept()}; rows of the batch: {named(rows)}: check "
             "these rows, lower training.learning_rate, and continue with resume=true"
@@ -99,10 +98,7 @@ def _losses_not_finite(loss: Tensor, means: dict[str, Tensor]) -> list[str]:
     if math.isfinite(loss.item()):
         return []
     values = {name: value.item() for name, value in means.items()}
-    named = []
-    for name, value in values.items():
-        if not math.isfinite(value):
-            named.append(f"loss_{name} is {value}")
+    named = [f"loss_{name} is {value}" for name, value in values.items() if not math.isfinite(value)]
     return named or [f"the loss is {loss.item()}"]
 
 

@@ -142,7 +142,8 @@ def _region_inputs(collator: GroundingCollator, rows: Sequence[Row]) -> Fields:
     records = [row["regions"] if row.get("regions") is not None else table[row["image_id"]] for row in rows]
     phrases = [listed(row.get("phrases")) for row in rows]
     batch = collator.processor(texts, phrases=phrases, **region_arguments(records)).reported()
-    if cut := batch.pop("cut_tokens", None):
+    cut = batch.pop("cut_tokens", None)
+    if cut:
         logger.warning_once(f"texts are cut at their end: here {sum(map(bool, cut))} lose up to {max(cut)} tokens")
     return batch
 

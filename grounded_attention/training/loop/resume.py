@@ -117,10 +117,7 @@ class SavedWeights:
 
     def _refuse(self, missing: Collection[str], unknown: Collection[str], other: Collection[str]) -> None:
         kinds = {"lacks": missing, "has, but the model has not,": unknown, "has in another shape": other}
-        lines = []
-        for verb, keys in kinds.items():
-            if keys:
-                lines.append(f"{verb} {min(keys)} ({len(keys)} in all)")
+        lines = [f"{verb} {min(keys)} ({len(keys)} in all)" for verb, keys in kinds.items() if keys]
         if lines:
             raise RecipeError(
                 f"{self._checkpoint}: the checkpoint {'; it '.join(lines)}: it is of another model than the one "

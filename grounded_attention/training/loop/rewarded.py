@@ -58,10 +58,7 @@ class AttentionTeacher:
         collate = GroundingCollator(self.processor)
         batch = {key: _moved(value, self.model.device) for key, value in collate.collate(chats).items()}
         read = response_batch(collate.processor, batch, rows, "image", most=None)
-        inputs = {}
-        for key, value in collate.processor.model_inputs(batch).items():
-            if key != "labels":
-                inputs[key] = value
+        inputs = {key: value for key, value in collate.processor.model_inputs(batch).items() if key != "labels"}
         outputs = self.model(**inputs, **self.method.forward_kwargs(read))
         on_device = {key: _moved(value, self.model.device) for key, value in student.items()}
         return self.method.hand_over(outputs, read, on_device).to(student["phrase_regions"].device)
@@ -194,10 +191,7 @@ class ResponseTerm(GroundingTrainerMixin):
             if batch is None:
                 return None
             asked.append(batch)
-            request = {}
-            for k, v in self.method.forward_kwargs(batch).items():
-                if k != "output_attentions":
-                    request[k] = v
+            request = {k: v for k, v in self.method.forward_kwargs(batch).items() if k != "output_attentions"}
             self._reports.start()  # type: ignore[union-attr]
             return args, {**kwargs, **request}
 

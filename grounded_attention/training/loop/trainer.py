@@ -90,10 +90,7 @@ class TrainingBar(ProgressCallback):
             super().on_log(args, state, control, logs, **kwargs)
         elif self.training_bar is not None and "loss" in logs:  # the log at the end has times and no loss
             # The components are not weighted, so that methods can be compared; their sum with weights cannot.
-            parts = {}
-            for name, value in logs.items():
-                if name.startswith("loss_"):
-                    parts[name[5:]] = value
+            parts = {name[5:]: value for name, value in logs.items() if name.startswith("loss_")}
             self.training_bar.set_postfix(parts or {"loss": logs["loss"]}, refresh=False)
 
 
@@ -195,7 +192,8 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
 
     def _prepare_inputs(self, inputs):
         """Takes the names of rows whose text was cut out of a batch."""
-        if cut := inputs.pop(CUT_ROWS, None):
+        cut = inputs.pop(CUT_ROWS, None)
+        if cut:
             self._cut |= cut
             if getattr(self.args, "refuse_long_texts", False):
                 raise ValueError(f"training.refuse_long_texts: {describe_cut(cut)}: shorten these texts")
@@ -296,10 +294,7 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
         """Computes the metrics of the task on a split in a stream; logs and returns `<prefix>_<metric>`."""
         numbers = self.measure(eval_dataset if eval_dataset is not None else self.eval_dataset)
-        scalars = {}
-        for k, v in numbers.items():
-            if isinstance(v, int | float):
-                scalars[f"{metric_key_prefix}_{k}"] = v
+        scalars = {f"{metric_key_prefix}_{k}": v for k, v in numbers.items() if isinstance(v, int | float)}
         self.log(scalars)
         if HEADS in numbers and metric_key_prefix == "eval":  # no scalar; kept in the logs, for pictures
             self.state.log_history.append({"step": self.state.global_step, HEADS: numbers[HEADS]})

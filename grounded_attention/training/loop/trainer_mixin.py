@@ -211,10 +211,7 @@ class GroundingTrainerMixin(SavedWeights):
         if "phrase_mask" not in own:
             raise ValueError("the batch has no phrases: give data_collator=GroundingCollator(processor)")
         batch = {**own, "attention_mask": model_inputs["attention_mask"]}
-        asked = {}
-        for k, v in self.method.forward_kwargs(batch).items():
-            if k != "output_attentions":
-                asked[k] = v
+        asked = {k: v for k, v in self.method.forward_kwargs(batch).items() if k != "output_attentions"}
         collected: Any = self._reports
         collected.start()
         try:

@@ -32,10 +32,7 @@ def headline_numbers(numbers: Numbers) -> Iterator[tuple[str, str, float]]:
         if not measured:  # only losses were measured
             return
         split = name or next(split for split, values in numbers.items() if values == measured)
-        floats = {}
-        for key, value in measured.items():
-            if isinstance(value, float):
-                floats[key] = value
+        floats = {key: value for key, value in measured.items() if isinstance(value, float)}
         yield from ((split, key, value) for key, value in floats.items() if key.endswith(ACCURACY))
         if f"{HEADS}_by_head" in measured and "validation" in numbers:
             chosen = summarise(numbers["validation"], measured)

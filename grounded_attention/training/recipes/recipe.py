@@ -428,10 +428,7 @@ def recipe_yaml(recipe: Recipe) -> str:
     """The keys of a recipe that differ from the defaults, without the Hub keys."""
     content = plain_content(recipe)
     if recipe.start is not None:  # it shares everything else with the outer recipe
-        start = {}
-        for key, value in content["start"].items():
-            if key in START_KEYS:
-                start[key] = value
+        start = {key: value for key, value in content["start"].items() if key in START_KEYS}
         start["data"] = {key: value for key, value in start.get("data", {}).items() if key not in PLACES}
         content["start"] = start
     for section in (content, content.get("start", {})):

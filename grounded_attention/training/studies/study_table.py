@@ -72,10 +72,7 @@ def _scores(cell: "Cell", column: Column) -> Items:
     items = read_json(path) or {}
     if name in items:
         wanted = {"example_id": items["example_id"], "image_id": items["image_id"], "score": items[name]}
-        scored = []
-        for place, value in enumerate(items[name]):
-            if value is not None:
-                scored.append(place)
+        scored = [place for place, value in enumerate(items[name]) if value is not None]
         return {key: [values[place] for place in scored] for key, values in wanted.items()}
     numbers = _numbers(cell.checkpoint, column.split)
     if isinstance(numbers.get(name), float):
@@ -119,9 +116,7 @@ def _difference(mine: Sequence[Items], theirs: Sequence[Items]) -> Fields:
         paired = paired_difference(ItemScores.collect(mine, "score"), ItemScores.collect(theirs, "score"))
         ends = {"mean": paired.mean, "low": paired.low, "high": paired.high}
         return {**ends, "interval": True, "claimed": paired.claimed}
-    by_seed = []
-    for own, other in zip(mine, theirs, strict=True):
-        by_seed.append(_mean(own) - _mean(other))
+    by_seed = [_mean(own) - _mean(other) for own, other in zip(mine, theirs, strict=True)]
     ends = {"mean": sum(by_seed) / len(by_seed), "low": min(by_seed), "high": max(by_seed)}
     return {**ends, "interval": False, "claimed": False}
 
