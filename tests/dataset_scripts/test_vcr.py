@@ -238,8 +238,4 @@ def test_tags_show_the_processor_the_regions(data, tmp_path):
     regions = {"region_features": [[0.0, 0.0]] * 3, "region_boxes": row["boxes"]}
     inputs = processor(row["text"], row["choices"][1], tags=pair_tags(row, 1), **regions)
     # [CLS] why do person and person like car ? [SEP] person ' s hungry . [SEP]
-    regions = inputs["token_regions"][0]
-    assert regions.shape == (16,)
-    named = (regions >= 0).nonzero().flatten()
-    assert named.tolist() == [3, 5, 7, 10]
-    assert regions[named].tolist() == [1, 3, 2, 3]
+    assert inputs["token_regions"].tolist() == [[-1, -1, -1, 1, -1, 3, -1, 2, -1, -1, 3, -1, -1, -1, -1, -1]]

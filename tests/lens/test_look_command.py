@@ -59,7 +59,12 @@ def test_a_page_and_the_numbers(folder, image, tmp_path, capsys):
     written = read_look(capsys, *given)
     assert [word["text"] for word in written["words"] if word["answer"]] == ["a", "small", "cat"]
     assert "Localization Heads" in written["heads_from"]
-    assert 'id="explorer-data"' in page.read_text()
+    data = json.loads(re.search(r'id="explorer-data">(.*?)</script>', page.read_text())[1])
+    [example] = data["explorers"][0]["examples"]
+    [picture] = example["pictures"]
+    assert max(picture["width"], picture["height"]) >= 640
+    start, end, _ = example["words"][example["first"]]
+    assert example["texts"][-1][start:end] == "small"
 
 
 def test_the_model_answers_and_two_models_stand_on_one_page(folder, image, tmp_path, capsys):

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from PIL import Image
 
 from grounded_attention.heads.example_attention import ExampleAttention
-from grounded_attention.pages.explorer import explorer, explorer_page, pack
+from grounded_attention.pages.explorer import explorer, explorer_page, opening_word, pack
 from grounded_attention.pages.page import EXPLORER, html_page
 from grounded_attention.processing.phrase import Phrase
 from tests.helpers.browser import open_browser
@@ -50,6 +50,23 @@ def page(tmp_path_factory):
     with open_browser(folder / "profile") as browser:
         browser.open(folder / "page.html")
         yield browser
+
+
+@pytest.mark.parametrize(
+    "texts, word",
+    {
+        ("What is left of the cube?", "a tiny pyramid ."): "pyramid",
+        ("Is there a dog?", "Yes"): "dog",
+        ("How many dogs are there?", "3"): "dogs",
+        ("Is it?", "no"): "Is",
+    }.items(),
+)
+def test_a_page_opens_on_a_content_word_of_the_answer_or_else_of_the_question(texts, word):
+    words = []
+    for number, text in enumerate(texts):
+        words += [(*match.span(), number) for match in re.finditer(r"\w+|\.", text)]
+    start, end, number = words[opening_word(texts, words)]
+    assert texts[number][start:end] == word
 
 
 def slide(page, control, value):

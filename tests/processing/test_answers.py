@@ -18,8 +18,8 @@ def test_sequence_is_that_of_the_public_code():
         length = int(inputs["attention_mask"][row].sum())
         written = tokenizer.convert_ids_to_tokens(inputs["input_ids"][row][:length].tolist())
         assert written == ["[CLS]", *question.split(), "[SEP]", "[MASK]", "[SEP]"]
-        of_answer = inputs["token_type_ids"][row].nonzero()
-        assert of_answer.tolist() == [[length - 2], [length - 1]]
+        types = inputs["token_type_ids"][row].tolist()
+        assert types == [0] * (length - 2) + [1, 1] + [0] * (len(types) - length)
         assert inputs["answer_positions"][row] == length - 2
     assert inputs["answer_positions"].dtype == torch.int64
     assert inputs["answer_positions"].shape == (3,)

@@ -143,6 +143,12 @@ def test_a_phrase_whose_regions_are_all_cut_stays_as_ungrounded():
     assert inputs.dropped_phrases == [[DroppedPhrase(1, "red", "regions cut")]]
 
 
+def test_indices_follow_their_regions_when_scores_choose():
+    phrases = [span(TEXT, "man", regions=[0, 3])]
+    inputs = make_processor(max_regions=2)(TEXT, **REGIONS, region_scores=[0.1, 0.2, 0.9, 0.8], phrases=phrases)
+    assert inputs["phrase_regions"].tolist() == [[[0, 0, 1]]]
+
+
 def test_ragged_and_empty_batches_of_phrases():
     inputs = make_processor()(["a man", TEXT], phrases=[[span("a man", "man")], []], phrase_pairs=[[], []])
     assert inputs["phrase_mask"].any(dim=2).tolist() == [[True], [False]]
