@@ -60,7 +60,7 @@ def look(
         beside (NAME_OR_DIR): a second model on the same page
         answer (TEXT): read this answer instead of generating one
         heads (WHICH): auto, all, a layer, 14-3,20-0 or heads.json
-        form (FORM): of plain, relative, sinks, with commas
+        form (FORM): of plain, relative, sinks, rollout, with commas
         rows: of a word its own tokens, or what produced them
         again: crop the first image where the model looked, and ask once more
         output (FILE): page, picture or numbers
