@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from grounded_attention.dataset_scripts.rows.chats import listed, row_images
 from grounded_attention.processing.image_tokens import image_layouts, place_image_tokens
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor, match_coverage
 from grounded_attention.processing.patch_sequences import region_arrays
@@ -18,8 +19,6 @@ from grounded_attention.processing.phrase import Phrase, read_phrase
 from grounded_attention.supervision.alignment import row_indices
 from grounded_attention.utils.named_types import Batch, Fields, Row
 from grounded_attention.utils.open_images import open_image
-
-from .grounding_collator import listed, row_images
 
 Columns = Literal["boxes", "image", "sequence"]
 _WORDS = ("text", "words", "start", "end", "sentence")

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from trl import DPOTrainer, GRPOTrainer
 
+from grounded_attention.dataset_scripts.rows.chats import row_images
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision import SupervisionMethod
 from grounded_attention.supervision.distillation import TEACHER, AttentionDistillation
@@ -22,7 +23,7 @@ from grounded_attention.supervision.earlier import EARLIER, EarlierAttention
 from grounded_attention.supervision.margin import AttentionMargin
 from grounded_attention.utils.named_types import Batch, Columns, Fields, Row
 
-from .grounding_collator import GroundingCollator, row_images
+from .grounding_collator import GroundingCollator
 from .responses import response_batch
 from .trainer_mixin import AttentionReports, GroundingTrainerMixin, check_kept_columns, grounding_loss, use_one_gpu
 
