@@ -4,8 +4,8 @@
 Shape letters: K heads, W words, R image tokens, Y and X rows and columns of a grid.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -154,29 +154,67 @@ def _look(
     options: Columns,
     which: str,
 ) -> tuple[Lens, Sequenced]:
-    prompt = read_prompt(patches, chat, _texts(chat), pictures)
+    prompt = read_prompt(patches, chat, prompt_texts(chat), pictures)
     own = len(prompt.words)
     if which == "before":
-        prompt = _words_before(prompt)
-    rolled = "rollout" in forms
+        prompt = words_before(prompt)
     read = None
-    chosen = ChosenHeads((), source="attention rollout over all layers") if rolled else _choose(model, heads)
+    if "rollout" in forms:
+        chosen = ChosenHeads((), source="attention rollout over all layers")
+    else:
+        chosen = choose_heads(model, heads)
     if answer is None:
-        layers = [] if rolled else {layer for layer, _ in chosen.heads} or head_layers(model)
+        layers = [] if "rollout" in forms else layers_of(model, chosen)
         ids, read = generate_and_read(model, patches, prompt, layers, **options)
     else:
-        patches.check_text(answer, "answer")
-        ids = patches.tokenizer(answer, add_special_tokens=False)["input_ids"]
+        ids = answer_tokens(patches, answer)
     whole = add_answer(model, patches.tokenizer, prompt, ids)
     if which == "before":
-        whole = _words_before(whole, own)
-    if not whole.words:
-        raise ValueError("neither prompt nor answer has a word")
+        whole = words_before(whole, own)
+    said = said_boxes(patches, pictures[0], ids)
+    return make_lens(model, patches, Exchange(pictures, prompt, whole, said), chosen, forms, which, read), prompt
+
+
+def answer_tokens(patches: PatchGroundingProcessor, answer: str) -> list[int]:
+    """The tokens of a written answer; a ValueError if one of them is an image, or ends texts."""
+    patches.check_text(answer, "answer")
+    return patches.tokenizer(answer, add_special_tokens=False)["input_ids"]
+
+
+@dataclass(frozen=True, eq=False)
+class Exchange:
+    """What was asked and answered: pictures, the prompt, the prompt with its answer, boxes that the answer says."""
+
+    pictures: Pictures
+    prompt: Sequenced
+    whole: Sequenced
+    said: tuple[tuple[float, ...], ...]
+
+    @property
+    def rows(self) -> list[int]:
+        """The rows of all words."""
+        if not self.whole.words:
+            raise ValueError("neither prompt nor answer has a word")
+        return sorted({row for word in self.whole.words for row in word.rows})
+
+
+def make_lens(
+    model: Any,
+    patches: PatchGroundingProcessor,
+    exchange: Exchange,
+    chosen: ChosenHeads,
+    forms: tuple[str, ...],
+    which: str,
+    read: RowReader | None = None,
+) -> Lens:
+    """The maps of the words; `read` has rows that were read before, others take a further pass."""
+    prompt = exchange.prompt
+    whole = exchange.whole
     columns = prompt.batch["region_positions"][0]
     token_images = prompt.token_images
-    images, names = _shown(patches, pictures)
-    rows = sorted({row for word in whole.words for row in word.rows})
-    if rolled:
+    images, names = _shown(patches, exchange.pictures)
+    rows = exchange.rows
+    if "rollout" in forms:
         length = whole.inputs["input_ids"].shape[1]
         size = 4 * length**2 * len(find_calls(model))
         if size > ROLLOUT_BYTES:
@@ -204,8 +242,8 @@ def _look(
         attention = without_sinks(attention, sinks[None])
     share = torch.stack([(attention * tokens).sum(-1).mean(0) for tokens in shown], -1)
     if "relative" in forms:
-        attention = relative(attention, _neutral_rows(model, patches, pictures, chosen.heads)[:, None])
-    lens = Lens(
+        attention = relative(attention, _neutral_rows(model, patches, exchange.pictures, chosen.heads)[:, None])
+    return Lens(
         answer=whole.texts[-1],
         words=whole.words,
         texts=whole.texts,
@@ -217,15 +255,14 @@ def _look(
         share=share.numpy().astype(np.float32),
         token_boxes=prompt.batch["region_boxes"][0].numpy(),
         token_images=token_images.numpy(),
-        boxes=_said_boxes(patches, pictures[0], patches.tokenizer.decode(ids)),  # with the special tokens of boxes
+        boxes=exchange.said,
         box_rule=chosen.box_rule,
         names=names,
         rows=which,
     )
-    return lens, prompt
 
 
-def _words_before(sequenced: Sequenced, first: int = 0) -> Sequenced:
+def words_before(sequenced: Sequenced, first: int = 0) -> Sequenced:
     """The words from the first one on with the rows before their own; the first row of all stays."""
     moved = []
     for word in sequenced.words[first:]:
@@ -252,9 +289,11 @@ def _shown(patches: PatchGroundingProcessor, pictures: Pictures) -> tuple[tuple[
     return tuple(images), tuple(names)
 
 
-def _said_boxes(patches: PatchGroundingProcessor, image: Any, answer: str) -> tuple[tuple[float, ...], ...]:
+def said_boxes(patches: PatchGroundingProcessor, image: Any, ids: Sequence[int]) -> tuple[tuple[float, ...], ...]:
+    """The boxes of the first image that an answer says, x1, y1, x2, y2 in [0, 1]; none if they cannot be read."""
     if isinstance(image, Video):
         return ()
+    answer = patches.tokenizer.decode(ids)  # with the special tokens of boxes
     try:
         return tuple(tuple(box) for box in patches.box_dialect(image).read_all(answer, own=True))
     except ValueError as error:
@@ -320,7 +359,7 @@ def read_chat(
 
 
 def _check_words(chat: Any) -> None:
-    if not any(text.strip() for text in _texts(chat)):
+    if not any(text.strip() for text in prompt_texts(chat)):
         raise ValueError("the question is empty: give words of the user about the images")
 
 
@@ -328,7 +367,8 @@ def _open(pictures: Sequence[Any]) -> Pictures:
     return [each if isinstance(each, Video) else open_image(each, f"image {n}") for n, each in enumerate(pictures)]
 
 
-def _texts(chat: Any) -> list[str]:
+def prompt_texts(chat: Any) -> list[str]:
+    """The texts of a prompt, which is a text or a conversation whose messages have lists of parts."""
     if isinstance(chat, str):
         return [chat]
     return [part["text"] for message in chat for part in message["content"] if part.get("type") == "text"]
@@ -365,7 +405,12 @@ def _read(
     return chosen, torch.stack([read[layer][head] for layer, head in chosen.heads])
 
 
-def _choose(model: Any, heads: GivenHeads) -> ChosenHeads:
+def layers_of(model: Any, chosen: ChosenHeads) -> Iterable[int]:
+    """The layers that are read: of chosen heads, or all if these are to be chosen for each prompt."""
+    return {layer for layer, _ in chosen.heads} or head_layers(model)
+
+
+def choose_heads(model: Any, heads: GivenHeads) -> ChosenHeads:
     """The heads to show, `source` says how they were chosen; none if they are to be chosen without labels."""
     calls = {int(call.name.removeprefix("layer ")): call.num_heads for call in find_calls(model)}
     every = tuple((layer, head) for layer, count in calls.items() for head in range(count))
@@ -411,14 +456,14 @@ def _neutral_rows(model: Any, patches: PatchGroundingProcessor, pictures: Pictur
     kinds = ["video" if isinstance(each, Video) else "image" for each in pictures]
     chat: Any = make_conversation(NEUTRAL, None, kinds) if has_template else NEUTRAL
     prompt = read_prompt(patches, chat, (), pictures)
-    return _read(model, _choose(model, heads), prompt, prompt.inputs, [prompt.prompt_length - 1])[1][:, 0]
+    return _read(model, choose_heads(model, heads), prompt, prompt.inputs, [prompt.prompt_length - 1])[1][:, 0]
 
 
 def _where_to_crop(
     model: Any, patches: PatchGroundingProcessor, prompt: Sequenced, pictures: Pictures, heads: GivenHeads
 ) -> tuple[int, int, int, int]:
     """Where the end of a prompt looks in its first image, relative to a neutral prompt, in pixels."""
-    chosen, asked = _read(model, _choose(model, heads), prompt, prompt.inputs, [prompt.prompt_length - 1])
+    chosen, asked = _read(model, choose_heads(model, heads), prompt, prompt.inputs, [prompt.prompt_length - 1])
     ratio = relative(asked[:, 0].mean(0), _neutral_rows(model, patches, pictures, chosen.heads).mean(0))
     shown = prompt.token_images == 0
     grid = TokenGrid.of_tokens(prompt.batch["region_boxes"][0], shown)

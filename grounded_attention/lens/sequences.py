@@ -118,23 +118,40 @@ def add_answer(model: Any, tokenizer: Any, prompt: Sequenced, ids: Sequence[int]
     return replace(prompt, inputs=inputs, texts=(*prompt.texts, text), words=(*prompt.words, *words))
 
 
+class AnswerText:
+    """The text of tokens that come one by one, without special ones, and of each its characters in it; none: (n, n).
+
+    Args:
+        tokenizer (`PreTrainedTokenizerFast`): its tokenizer.
+    """
+
+    def __init__(self, tokenizer: Any):
+        self.text = ""
+        self.spans: list[tuple[int, int]] = []
+        self._kept: list[int] = []
+        self._tokenizer = tokenizer
+        # Some tokens that end a turn are special, but none of the tokenizer's named ones: <end_of_turn> of Gemma.
+        added = [token for token, each in tokenizer.added_tokens_decoder.items() if each.special]
+        self._special = {*tokenizer.all_special_ids, *added}
+
+    def add(self, token: int) -> None:
+        """The next token."""
+        before = len(self.text.rstrip(REPLACEMENT))
+        if token in self._special:
+            self.spans.append((before, before))
+            return
+        self._kept.append(token)
+        self.text = self._tokenizer.decode(self._kept, clean_up_tokenization_spaces=False)
+        # Bytes that do not end a character belong to the character that they begin.
+        self.spans.append((before, max(len(self.text.rstrip(REPLACEMENT)), before + 1)))
+
+
 def decode_each(tokenizer: Any, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
     """The text of some tokens, without special ones, and the characters of each token in it; none: (n, n)."""
-    # Some tokens that end a turn are special, but none of the tokenizer's named ones: <end_of_turn> of Gemma.
-    special = {*tokenizer.all_special_ids, *(n for n, each in tokenizer.added_tokens_decoder.items() if each.special)}
-    kept = []
-    text = ""
-    spans: list[tuple[int, int]] = []
+    answer = AnswerText(tokenizer)
     for token in ids:
-        before = len(text.rstrip(REPLACEMENT))
-        if token in special:
-            spans.append((before, before))
-            continue
-        kept.append(token)
-        text = tokenizer.decode(kept, clean_up_tokenization_spaces=False)
-        # Bytes that do not end a character belong to the character that they begin.
-        spans.append((before, max(len(text.rstrip(REPLACEMENT)), before + 1)))
-    return text, spans
+        answer.add(token)
+    return answer.text, answer.spans
 
 
 class _FiniteLogits(LogitsProcessor):
@@ -161,6 +178,7 @@ def generate(model: Any, patches: PatchGroundingProcessor, prompt: Sequenced, **
 
 # Options of `generate` with which each pass reads the tokens that follow, of one sequence.
 ONE_SEQUENCE = {"max_new_tokens", "min_new_tokens", "suppress_tokens", "do_sample", "temperature", "top_k", "top_p"}
+ONE_SEQUENCE |= {"stopping_criteria"}
 
 
 class _Part(NamedTuple):
