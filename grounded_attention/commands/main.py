@@ -33,6 +33,7 @@ Main commands:
   train               Train and measure the models of a recipe.
   evaluate            Score a checkpoint and write a page with its failures.
   look                Ask about an image; show where the model looked for every word.
+  serve               Answer chats about images over HTTP, as OpenAI's, with where the model looked.
   point               Point at what a text asks for in an image; measure it on rows.
   heads               Measure where every head looks; find the heads that ground.
   ground              Show where a model looks in your image for your caption.

@@ -13,6 +13,7 @@ EXTRAS = {
     "textblob": ("textblob",),
     "tracking": ("trackio", "tensorboard"),
     "space": ("gradio",),
+    "serve": ("fastapi", "uvicorn"),
     "docs": ("sphinx", "furo", "myst_parser", "sphinx_copybutton"),
 }
 _EXTRA_OF = {module: extra for extra, modules in EXTRAS.items() for module in modules}

@@ -35,6 +35,7 @@ ABSENT = {
     "heads": "--model {absent} --data refcoco --data-dir {absent} --images {folder}",
     "look": "{absent} question --model m --output {folder}/lens.html",
     "point": "{absent} text --model m",
+    "serve": "--model {absent} --port 0",
     "push": "{absent} org/name",
     "regions extract": "--images {absent} --output {folder}/out --detector d --features f",
     "regions import": "{absent} --output {folder}/out",
@@ -120,7 +121,7 @@ def test_a_missing_file_is_one_line(name, tmp_path, capsys, monkeypatch):
     assert "[Errno" not in errors[0]
 
 
-OUTPUTLESS = {"data scenes", "data screens", "space run"}
+OUTPUTLESS = {"data scenes", "data screens", "serve", "space run"}
 
 
 @pytest.mark.parametrize("name", [*sorted(COMMANDS.keys() - OUTPUTLESS), *BENCHMARKS])

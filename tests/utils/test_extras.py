@@ -17,6 +17,7 @@ from tests.helpers.tiny_vlm_files import save_llava
 MISSING = {
     "train": ["train", "scenes_vgp"],
     "heads": ["heads", "--model", "m", "--data", "refcoco", "--data-dir", ".", "--images", "."],
+    "serve": ["serve", "--model", "llava", "--port", "0"],
     "picture": ["look", "a.png", "what ?", "--model", "llava", "--answer", "a dog", "--output", "lens.png"],
 }
 PAGE = ["look", "a.png", "what ?", "--model", "llava", "--answer", "a dog", "--output", "lens.html"]
@@ -34,7 +35,8 @@ from grounded_attention import VLBertForVGP, LXMERTProcessor, look, mask_heads, 
 for package in ("modeling", "processing", "supervision", "lens", "families"):
     folder = import_module(f"grounded_attention.{{package}}")
     for each in pkgutil.iter_modules(folder.__path__, folder.__name__ + "."):
-        import_module(each.name)
+        if each.name != "grounded_attention.lens.server":  # the extra `serve`
+            import_module(each.name)
 from grounded_attention.commands.main import main
 found = {{}}
 for name, arguments in {{"page": {PAGE!r}, **{MISSING!r}}}.items():
@@ -102,7 +104,8 @@ def test_the_one_loss_needs_no_extra(found):
 
 
 @pytest.mark.parametrize(
-    "name, extra", [("train", "train"), ("heads", "train"), ("picture", "plots"), ("table", "train")]
+    "name, extra",
+    [("train", "train"), ("heads", "train"), ("serve", "serve"), ("picture", "plots"), ("table", "train")],
 )
 def test_a_missing_extra_is_named_in_one_line(found, name, extra):
     status, error = found[name]
