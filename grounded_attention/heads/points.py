@@ -10,6 +10,9 @@ from itertools import chain
 from statistics import fmean
 
 import numpy as np
+import torch
+
+from grounded_attention.utils.masks import label_components
 
 Point = tuple[float, float]
 # A crop has this part of the geometric mean of width and height, in whole tokens of 28 pixels.
@@ -37,32 +40,22 @@ def map_points(
         `list[tuple[Point, float]]`: (x, y) in [0, 1] of the image and score; empty for a map without attention.
     """
     values = np.asarray(cells, dtype=np.float64)
-    if values.max() > 0:
-        left = values > share * values.max()
+    above = values > share * values.max()
+    labels = label_components(torch.from_numpy(above)[None], diagonal=False)[0].numpy()[above]
+    _, first, component = np.unique(labels, return_index=True, return_inverse=True)
+    weights = values[above]
+    total = np.bincount(component, weights)
+    if score == "max":
+        scores = np.zeros(len(first))
+        np.maximum.at(scores, component, weights)
     else:
-        left = np.zeros(values.shape, dtype=bool)
+        scores = total / np.bincount(component)
+    down, across = np.nonzero(above)
     x1, y1, x2, y2 = frame
-    points = []
-    for start in np.argwhere(left):
-        if not left[tuple(start)]:
-            continue
-        waiting = [tuple(start)]
-        component = []
-        left[tuple(start)] = False
-        while waiting:
-            row, column = waiting.pop()
-            component.append((row, column))
-            for near in ((row - 1, column), (row + 1, column), (row, column - 1), (row, column + 1)):
-                if 0 <= near[0] < values.shape[0] and 0 <= near[1] < values.shape[1] and left[near]:
-                    left[near] = False
-                    waiting.append(near)
-        places = np.array(component)
-        weights = values[places[:, 0], places[:, 1]]
-        down, across = (places + 0.5).T @ weights / weights.sum()
-        x = x1 + across / values.shape[1] * (x2 - x1)
-        y = y1 + down / values.shape[0] * (y2 - y1)
-        points.append(((float(x), float(y)), float(weights.max() if score == "max" else weights.mean())))
-    return sorted(points, key=lambda each: -each[1])  # components with one score keep the order of reading
+    x = x1 + np.bincount(component, weights * (across + 0.5)) / total / values.shape[1] * (x2 - x1)
+    y = y1 + np.bincount(component, weights * (down + 0.5)) / total / values.shape[0] * (y2 - y1)
+    order = np.lexsort([first, -scores])  # components with one score keep the order of reading
+    return [((float(x[place]), float(y[place])), float(scores[place])) for place in order]
 
 
 def zoom_box(size: tuple[int, int], point: Point) -> tuple[int, int, int, int]:

@@ -12,8 +12,9 @@ from torch.nn.functional import pad
 from .open_images import MAX_PIXELS
 
 
-def label_components(cells: Tensor) -> Tensor:
-    """Numbers the connected components of cells, where diagonal neighbours are connected: by their last cell, from 1.
+def label_components(cells: Tensor, diagonal: bool = True) -> Tensor:
+    """Numbers the connected components of cells (n, Y, X) by their last cell, from 1; other cells have 0. Neighbours
+    share an edge, or with `diagonal` a corner.
 
     Each cell names a cell of its component. A named cell takes over the largest name beside all that name it, and
     names are followed from one to the next, so few rounds are enough for any shape.
@@ -22,9 +23,10 @@ def label_components(cells: Tensor) -> Tensor:
     names = torch.arange(1, count + 1, device=cells.device).view(1, *cells.shape[1:]) * cells
     while True:
         # No device lacks the maximum of float32, which holds these whole numbers exactly.
-        beside = pad(names.float(), (1, 1, 1, 1))
-        for axis, size in enumerate(cells.shape[1:], 1):
-            beside = torch.stack([beside.narrow(axis, start, size) for start in range(3)]).amax(0)
+        beside = names.float()
+        up = pad(beside, (0, 0, 1, 1)).unfold(1, 3, 1).amax(-1)
+        across = pad(up if diagonal else beside, (1, 1)).unfold(2, 3, 1).amax(-1)
+        beside = torch.maximum(up, across)
         index = names.flatten(1)
         largest = (beside * cells).flatten(1)
         named = largest.new_zeros(len(cells), count + 1).scatter_reduce_(1, index, largest, "amax").long()
