@@ -15,12 +15,13 @@ examples:
 """
 
 import os
+import socket
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 from grounded_attention.lens.chat_requests import ServerSettings
 
-from .command_line import Program, explain_error
+from .command_line import Program, explain_error, whole
 from .models import ModelOptions, read_heads
 
 KEY = "GROUNDED_ATTENTION_API_KEY"
@@ -32,7 +33,7 @@ def serve(
     loading: ModelOptions,
     heads: str = "auto",
     host: str = "127.0.0.1",
-    port: int = 8000,
+    port: Annotated[int, whole(0, 65535)] = 8000,
     settings: ServerSettings,
 ) -> tuple[Any, str]:
     """Serves a model until the process is told to end.
@@ -47,6 +48,11 @@ def serve(
 
     from grounded_attention.lens.server import build_app
 
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, port), family=family).close()  # before minutes of loading
+    except OSError as error:
+        raise ValueError(f"--host {host} --port {port}: {error.strerror}") from error
     settings = replace(settings, api_key=settings.api_key or os.environ.get(KEY))
     loaded, processor = loading.load(model)
     app = build_app(loaded, processor, model, heads=read_heads(heads), settings=settings)

@@ -20,13 +20,14 @@ from .sequences import AnswerText, RowReader, Sequenced, add_answer, generate, g
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer: its text, why it ends (`stop` or `length`), numbers of tokens, and where the model looked."""
+    """An answer: its text, why it ends (`stop` or `length`), numbers of tokens as OpenAI's, and if it was asked for
+    `grounding`, where the model looked.
+    """
 
     text: str
     finish_reason: str
-    prompt_tokens: int
-    answer_tokens: int
-    grounding: Fields | None
+    usage: dict[str, int]
+    places: Fields
 
 
 class ChatModel:
@@ -88,29 +89,27 @@ class ChatModel:
         else:
             generate(self.model, self.patches, prompt, **options)
         text = progress.finish()
-        grounding = None
+        places = {}
         if request.grounding:
-            grounding = self._ground(pictures, prompt, progress, reader)
+            places["grounding"] = self._ground(pictures, prompt, progress, reader)
+        counts = {"prompt_tokens": prompt.prompt_length, "completion_tokens": len(progress.ids)}
         ends = unwrap_model(self.model).generation_config.eos_token_id
         ended = progress.ids[-1] in (ends if isinstance(ends, list) else [ends])
         reason = "stop" if ended or progress.stopped else "length"
-        return Answer(text, reason, prompt.prompt_length, len(progress.ids), grounding)
+        return Answer(text, reason, counts | {"total_tokens": sum(counts.values())}, places)
 
     def _ground(self, pictures: Pictures, prompt: Sequenced, progress: "Progress", reader: RowReader | None) -> Fields:
         """Where the model looked for each word of its answer."""
-        starts = [start for start, _ in progress.answer.spans]
-        ids = [token for token, start in zip(progress.ids, starts, strict=True) if start < progress.end]
-        whole = add_answer(self.model, self.patches.tokenizer, prompt, ids)
+        whole = add_answer(self.model, self.patches.tokenizer, prompt, progress.ids)
         words: list[Fields] = []
         if not (pictures and whole.words):
             return {"words": words, "heads": [], "heads_from": "there is no picture, or no word of an answer"}
         exchange = Exchange(pictures, prompt, whole, ())
         lens = make_lens(self.model, self.patches, exchange, self.chosen, ("plain",), "own", reader)
         for word, place in zip(lens.words, lens, strict=True):
-            end = min(word.end, progress.end)  # a token may have more than the text up to a stop text
+            end = min(word.end, progress.end)  # a stop text may begin inside of a word
             if word.start < end:
-                text = progress.answer.text[word.start : end]
-                spoken = {"text": text, "start": word.start, "end": end}
+                spoken = {"text": lens.answer[word.start : end], "start": word.start, "end": end}
                 seen = {"image": place.image, "box": place.box, "share": place.share, "point": place.point}
                 words.append(spoken | seen)
         return {"words": words, "heads": lens.heads, "heads_from": lens.heads_from}

@@ -11,8 +11,7 @@ import json
 import re
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
-from functools import partial
+from collections.abc import AsyncIterator, Awaitable, Callable
 from threading import BoundedSemaphore
 from typing import Any
 
@@ -95,7 +94,9 @@ def build_app(
         except BaseException:
             places.release()
             raise
-        return _ChatResponse(asked, partial(chat.answer, asked, messages), model_thread, places)
+        return _ChatResponse(
+            asked, lambda tell: run_sync(chat.answer, asked, messages, tell, limiter=model_thread), places
+        )
 
     return app
 
@@ -128,17 +129,10 @@ async def _read_body(request: Request, most: int) -> bytes:
 class _ChatResponse(Response):
     """Lets the model answer, and ends it when the client goes; it has a place of `places`."""
 
-    def __init__(
-        self,
-        request: ChatRequest,
-        answer: Callable[[Callable[[str], None]], Answer],
-        thread: anyio.CapacityLimiter,
-        places: BoundedSemaphore,
-    ):
+    def __init__(self, request: ChatRequest, answer: Callable[..., Awaitable[Answer]], places: BoundedSemaphore):
         super().__init__()
         self.request = request
         self.answer = answer
-        self.thread = thread
         self.places = places
         self.events: asyncio.Queue[str | Answer | Exception] = asyncio.Queue()
         self.about = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": request.model}
@@ -162,7 +156,7 @@ class _ChatResponse(Response):
     async def _work(self) -> None:
         event: Answer | Exception
         try:
-            event = await run_sync(self.answer, self._tell, limiter=self.thread)
+            event = await self.answer(self._tell)
         except RequestError as error:
             event = error
         except Exception:
@@ -181,11 +175,9 @@ class _ChatResponse(Response):
             return await refuse(Request({"type": "http"}), event)
         if isinstance(event, str):
             return StreamingResponse(self._lines(), media_type="text/event-stream")
-        message = {"role": "assistant", "content": event.text, **_grounding(event)}
-        total = event.prompt_tokens + event.answer_tokens
-        usage = {"prompt_tokens": event.prompt_tokens, "completion_tokens": event.answer_tokens, "total_tokens": total}
+        message = {"role": "assistant", "content": event.text, **event.places}
         content = self._content("chat.completion", message=message, finish_reason=event.finish_reason)
-        return JSONResponse(content | {"usage": usage})
+        return JSONResponse(content | {"usage": event.usage})
 
     def _content(self, kind: str, **choice: Any) -> Fields:
         return {"object": kind, **self.about, "choices": [{"index": 0, "logprobs": None, **choice}]}
@@ -205,11 +197,5 @@ class _ChatResponse(Response):
             refused = await self._respond(event)
             yield f"data: {bytes(refused.body).decode()}\n\n"
             return
-        yield self._line(_grounding(event), event.finish_reason)
+        yield self._line(event.places, event.finish_reason)
         yield "data: [DONE]\n\n"
-
-
-def _grounding(answer: Answer) -> Fields:
-    if answer.grounding is None:
-        return {}
-    return {"grounding": answer.grounding}

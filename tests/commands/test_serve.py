@@ -3,6 +3,7 @@
 
 import re
 import signal
+import socket
 import subprocess
 import sys
 
@@ -11,14 +12,29 @@ import pytest
 from openai import OpenAI
 from PIL import Image
 
+from grounded_attention.commands.serve import main
 from grounded_attention.lens.look import look
 from grounded_attention.training.experiments.pretrained import load_vlm
-from tests.helpers.commands import ROOT
+from tests.helpers.commands import ROOT, read_error
 from tests.helpers.live_server import chat_about, data_url, file_of
 from tests.helpers.tiny_vlm_files import save_llava
 
 LENGTH = 300
 KEY = "GROUNDED_ATTENTION_API_KEY"
+
+
+def test_a_place_that_cannot_be_had_is_refused_before_the_model_is_loaded(capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        places = [("--port", "70000"), ("--host", "nowhere.invalid"), ("--port", str(taken.getsockname()[1]))]
+        for place in places:
+            try:
+                status = main(["--model", "absent", *place])
+            except SystemExit as end:  # argparse
+                status = end.code
+            assert status == 2
+            line = read_error(capsys)
+            assert place[0] in line
+            assert place[1] in line
 
 
 def test_a_process_that_is_told_to_end_finishes_its_answer(tmp_path, monkeypatch):
