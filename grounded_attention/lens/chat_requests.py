@@ -149,21 +149,17 @@ class _NoRedirects(HTTPRedirectHandler):
 def read_picture(address: str, settings: ServerSettings, name: str) -> bytes:
     """The file of a picture, from its data: URL or an allowed host; a ValueError for any other address."""
     head, _, text = address.partition(";base64,")
-    if head.startswith("data:image/"):
-        try:
-            return base64.b64decode(text, validate=True)
-        except ValueError as error:
-            raise ValueError(f"{name}: not base64 ({error})") from error
-    parts = urlsplit(address)
-    shown = f"{name}: {printable(address, SHOWN)!r}"
-    if parts.scheme not in ("http", "https") or parts.netloc.lower() not in (settings.allow_host or ()):
-        raise ValueError(f"{shown} is not fetched; send data:image/png;base64,... (hosts are allowed by --allow-host)")
     try:
+        if head.startswith("data:image/"):
+            return base64.b64decode(text, validate=True)
+        parts = urlsplit(address)
+        if parts.scheme not in ("http", "https") or parts.netloc.lower() not in (settings.allow_host or ()):
+            raise ValueError("not fetched; send data:image/png;base64,... (--allow-host of the server names hosts)")
         # The address in the form that was checked.
         with build_opener(_NoRedirects).open(parts.geturl(), timeout=SECONDS) as answer:
             content: bytes = answer.read(settings.max_bytes + 1)
-    except (OSError, HTTPException) as error:
-        raise ValueError(f"{shown} cannot be fetched ({error})") from error
-    if len(content) > settings.max_bytes:
-        raise ValueError(f"{shown} has more than {settings.max_bytes} bytes")
+        if len(content) > settings.max_bytes:
+            raise ValueError(f"more than {settings.max_bytes} bytes")
+    except (ValueError, OSError, HTTPException) as error:
+        raise ValueError(f"{name}, {printable(address, SHOWN)!r}: {error}") from error
     return content

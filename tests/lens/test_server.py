@@ -293,7 +293,7 @@ HOSTILE = {
     "a file": (about("file:///etc/passwd"), 400, "messages"),
     "a path": (about("../../../../etc/passwd"), 400, "messages"),
     "a foreign host": (about("http://127.0.0.1:1/a.png"), 400, "messages"),
-    "no address": (about("http://[::1"), 400, None),
+    "no address": (about("http://[::1"), 400, "messages"),
     "other data": (about("data:text/html;base64,QQ=="), 400, "messages"),
     "not base64": (about("data:image/png;base64,@@@@"), 400, "messages"),
     "no picture": (about(data_url(b"<svg onload=alert(1)>")), 400, "messages"),
