@@ -106,12 +106,11 @@ class ChatModel:
             return {"words": words, "heads": [], "heads_from": "there is no picture, or no word of an answer"}
         exchange = Exchange(pictures, prompt, whole, ())
         lens = make_lens(self.model, self.patches, exchange, self.chosen, ("plain",), "own", reader)
-        for word, place in zip(lens.words, lens, strict=True):
-            end = min(word.end, progress.end)  # a stop text may begin inside of a word
-            if word.start < end:
-                spoken = {"text": lens.answer[word.start : end], "start": word.start, "end": end}
-                seen = {"image": place.image, "box": place.box, "share": place.share, "point": place.point}
-                words.append(spoken | seen)
+        for place in lens.answer_places():
+            start = place["start"]
+            end = min(place["end"], progress.end)  # a stop text may begin inside of a word
+            if start < end:
+                words.append(place | {"text": lens.answer[start:end], "end": end})
         return {"words": words, "heads": lens.heads, "heads_from": lens.heads_from}
 
 

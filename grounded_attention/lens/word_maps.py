@@ -248,6 +248,16 @@ class Lens:
 
             save(self.show(), path)
 
+    def answer_places(self) -> list[Fields]:
+        """Of each word of the answer `text`, `start`, `end`, and of its map `image`, `box`, `share`, `point`."""
+        places: list[Fields] = []
+        for number, word in enumerate(self.words):
+            if word.answer:
+                one = self[number]
+                spoken = {"text": word.text, "start": word.start, "end": word.end}
+                places.append({**spoken, "image": one.image, "box": one.box, "share": one.share, "point": one.point})
+        return places
+
     def to_dict(self) -> Fields:
         """The answer and, for each word, map and box as plain values."""
         words = []
