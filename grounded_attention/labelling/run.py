@@ -1,10 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Labels many captions with any number of processes and after any interruption; one batch is in memory at a time.
-
-The captions, in their order, are cut into parts of a fixed number of captions. A part is one file, written whole by
-one process, so a part that exists is finished. When all parts exist, the first process joins them in order. So the
-bytes of the labels depend neither on the number of processes nor on interruptions.
-"""
+"""Labels many captions in parts of a fixed number of captions (`files/parts.py`); one batch is in memory at a time."""
 
 import hashlib
 import json
@@ -18,19 +13,18 @@ from pathlib import Path
 
 import datasets
 import pyarrow as pa
-import pyarrow.parquet as pq
 from PIL import Image
 from tqdm import tqdm
 
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.files.manifests import describe_changes, refuse_strays, sha256
+from grounded_attention.dataset_scripts.files.manifests import refuse_strays, sha256
+from grounded_attention.dataset_scripts.files.parts import join_parts, make_parts, refuse_changes
 from grounded_attention.dataset_scripts.regions.extraction_run import join_processes
 from grounded_attention.tasks.caption_rows import KEPT, to_rows
 from grounded_attention.utils.locks import folder_lock
 from grounded_attention.utils.named_types import Columns, Fields, Row
 from grounded_attention.utils.open_images import open_image
-from grounded_attention.utils.progress import is_quiet
-from grounded_attention.utils.whole_files import delete_folder, make_folder, whole_file
+from grounded_attention.utils.whole_files import delete_folder, make_folder
 
 from . import MANIFEST
 from .grounder import Example, Grounder, Selection
@@ -106,23 +100,12 @@ def label_captions(
         state.wait_for_everyone()
         if not (folder / MANIFEST).exists():
             labeller = _Labeller(phrases, grounder, image_path, selection, batch_size, on_error)
-            parts = {}
-            for number, start in enumerate(range(0, len(rows), part_size)):
-                stop = min(start + part_size, len(rows))
-                parts[folder / PARTS / f"{number:07d}.parquet"] = range(start, stop)
-            pending = [path for path in parts if not path.exists()]
-            state.wait_for_everyone()  # every process has seen the same parts
-            mine = pending[state.process_index :: state.num_processes]
-            count = sum(len(parts[path]) for path in mine)
-            with tqdm(total=count, unit="caption", disable=not progress or not first or is_quiet()) as bar:
-                done = len(parts) - len(pending)
-                bar.set_description(f"pseudo-labels ({done:,} of {len(parts):,} parts done before)")
-                for path in mine:
-                    labels = labeller.label(rows.select(parts[path]).to_list(), bar)
-                    part = pa.Table.from_pylist(list(labels), SCHEMA)
-                    with whole_file(path, durable=True) as draft:
-                        pq.write_table(part, draft)
-            state.wait_for_everyone()
+
+            def label(places: range, bar: tqdm) -> pa.Table:
+                return pa.Table.from_pylist(list(labeller.label(rows.select(places).to_list(), bar)), SCHEMA)
+
+            named = {"title": "pseudo-labels", "unit": "caption"}
+            parts = make_parts(folder / PARTS, len(rows), part_size, label, state, **named, progress=progress)
             if first:
                 _join_parts(folder, parts, provenance)
         if first:
@@ -147,36 +130,16 @@ def _begin(folder: Path, provenance: Fields) -> None:
         make_folder(folder / PARTS)
         KIND.write(partial, {"provenance": provenance})
         return
-    if begun["provenance"] != provenance:
-        changes = describe_changes(begun["provenance"], provenance)
-        problem = f"the folder holds {state} pseudo-labels of another source; they differ in {changes}"
-        raise DataError(problem, file=folder, hint="choose another folder, or remove this one")
+    what = f"the folder holds {state} pseudo-labels"
+    refuse_changes(begun["provenance"], provenance, folder, what, "choose another folder, or remove this one")
 
 
 def _join_parts(folder: Path, parts: Mapping[Path, range], provenance: Fields) -> None:
-    """Joins the parts, of which one is in memory at a time, and writes the manifest."""
+    """Joins the parts, and writes the manifest."""
     path = folder / FILE
-    with whole_file(path, durable=True) as draft, pq.ParquetWriter(draft, SCHEMA) as writer:
-        for part, places in parts.items():
-            writer.write_table(_read_part(part, len(places)))
+    join_parts(path, parts, SCHEMA, row_each=True)
     shard = {"file": FILE, "bytes": path.stat().st_size, "sha256": sha256(path)}
     KIND.write(folder / MANIFEST, {"provenance": provenance, "shards": [shard]})
-
-
-def _read_part(path: Path, size: int) -> pa.Table:
-    hint = "remove this file, then run the same command again"
-    try:
-        part = pq.read_table(path, schema=SCHEMA)
-        part.validate(full=True)
-    except (pa.ArrowException, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # of the disk, not of the content
-            raise
-        problem = "the part is damaged"
-        found = str(error)[:200]
-        raise DataError(problem, file=path, found=found, expected="a Parquet file", hint=hint) from error
-    if len(part) != size:
-        raise DataError("the part is cut", file=path, found=len(part), expected=f"{size} rows", hint=hint)
-    return part
 
 
 @dataclass
