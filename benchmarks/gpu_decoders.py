@@ -19,7 +19,7 @@ from transformers.utils import is_flash_attn_2_available
 
 from grounded_attention.heads.reading import get_observer
 from grounded_attention.lens.look import MOST_HEADS
-from grounded_attention.lens.sequences import reading
+from grounded_attention.lens.sequences import RowReader, reading
 from grounded_attention.supervision import get_method
 from grounded_attention.supervision.supervise import find_language_model, supervise
 
@@ -133,7 +133,8 @@ def make_ways(model: Any, batch: dict[str, torch.Tensor]) -> dict[str, Callable[
         return model.generate(**inputs, **settings)
 
     def look() -> Any:
-        with reading(model, start, rows, places, layers) as reader:
+        reader = RowReader(start, rows, places, layers)
+        with reading(model, reader):
             answer()
         # Where it chooses heads, and what it shows of them: here each head is in another layer.
         return reader.of([start - 1]), reader.of([*rows, *range(start, start + ANSWER - 1)], layers[-MOST_HEADS:])

@@ -20,7 +20,7 @@ from transformers import CLIPVisionConfig, LlavaConfig, LlavaForConditionalGener
 
 from benchmarks.measuring import Workload, benchmark_parser, compare, report, small_llama
 from grounded_attention.commands.command_line import run
-from grounded_attention.lens.sequences import reading
+from grounded_attention.lens.sequences import RowReader, reading
 
 WAYS = ("answer", "look", "eager maps")
 WORDS = 16
@@ -58,7 +58,8 @@ class Answer(Workload):
             return self.model.generate(**self.inputs, max_new_tokens=ANSWER, min_new_tokens=ANSWER, **settings)
         rows = range(start - WORDS, start)
         layers = range(self.model.config.text_config.num_hidden_layers)
-        with reading(self.model, start, rows, self.columns, layers) as reader:
+        reader = RowReader(start, rows, self.columns, layers)
+        with reading(self.model, reader):
             self.model.generate(**self.inputs, max_new_tokens=ANSWER + 1, min_new_tokens=ANSWER + 1, **settings)
         return reader.of([start - 1]), reader.of([*rows, *range(start, start + ANSWER)])
 

@@ -18,6 +18,9 @@ from .heads.ranking import HeadRanking as HeadRanking
 from .heads.ranking import evaluate_heads as evaluate_heads
 from .heads.ranking import rank_heads as rank_heads
 from .heads.table import HeadTable as HeadTable
+from .lens.answered import look_many as look_many
+from .lens.answers import GivenAnswer as GivenAnswer
+from .lens.answers import read_answers as read_answers
 from .lens.look import look as look
 from .lens.page import lens_page as lens_page
 from .lens.pointing import Pointed as Pointed

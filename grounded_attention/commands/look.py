@@ -21,16 +21,21 @@ examples:
   # rows of a data set, on one page
   grounded-attention look --data lmms-lab/RefCOCO --split val --max-rows 4 --model Qwen/Qwen2.5-VL-3B-Instruct
 
+  # answers that a server generated: a table of words, and a page of three rows; in two processes
+  torchrun --nproc_per_node 2 -m grounded_attention look --data questions.jsonl --answers answers.jsonl \\
+      --model Qwen/Qwen2.5-VL-3B-Instruct --dtype bfloat16 --output lens.parquet --page-rows 0,3,7
+
   # another model beside it on the same page
   grounded-attention look dog.jpg "What does the dog hold?" --model runs/my_vlm --beside runs/other_vlm
 """
 
+import argparse
 from typing import Annotated, Any
 
 from grounded_attention.lens import ROWS
 from grounded_attention.utils.named_types import Fields
 
-from .command_line import Program, explain_error
+from .command_line import Positive, Program, explain_error
 from .models import ModelOptions, read_heads
 from .rows_options import RowSource
 
@@ -50,7 +55,11 @@ def look(
     rows: Annotated[str, ROWS] = "own",
     again: bool = False,
     output: str = "lens.html",
-) -> tuple[Any, str]:
+    answers: str | None = None,
+    answer_ids: str | None = None,
+    page_rows: str | None = None,
+    batch_size: Positive | None = None,
+) -> tuple[Any, str] | None:
     """Asks each model about each input.
 
     Args:
@@ -63,13 +72,28 @@ def look(
         form (FORM): of plain, relative, sinks, rollout, with commas
         rows: of a word its own tokens, or what produced them
         again: crop the first image where the model looked, and ask once more
-        output (FILE): page, picture or numbers
+        output (FILE): page, picture or numbers; of --answers a table, a name that ends in .parquet
+        answers (FILE): given answers of all rows of --data: output of the OpenAI Batch API, vLLM or SGLang, or the
+            name of a column; messages: their last turns
+        answer_ids (COLUMN): column of --data with the ids of --answers (default: the one that has all)
+        page_rows (N,N): rows of --answers on a page, beside the table
+        batch_size (N): rows of --answers that are read in one pass (default: 8)
     """
     from grounded_attention.lens.look import look as look_at
     from grounded_attention.lens.page import lens_page
     from grounded_attention.lens.word_maps import check_suffix
     from grounded_attention.utils.whole_files import write_text
 
+    if answers is not None:
+        if answer is not None or beside is not None or again:
+            raise ValueError("--answers gives all answers of one model: remove --answer, --beside and --again")
+        from .look_answers import AnswerOptions, look_at_answers
+
+        options = AnswerOptions(answers, answer_ids, page_rows, batch_size, heads, form, rows)
+        return look_at_answers(images_and_question, source, model, loading, options, output)
+    for name, value in (("answer-ids", answer_ids), ("page-rows", page_rows), ("batch-size", batch_size)):
+        if value is not None:
+            raise ValueError(f"--{name} is for --answers")
     check_suffix(output)
     inputs = _read_inputs(images_and_question, source)
     models = [model] if beside is None else [model, beside]
@@ -145,4 +169,8 @@ def _lines(title: str, lens: Any) -> list[str]:
     return [*lines, f"heads: {shown + more or 'all'} ({lens.heads_from})"]
 
 
-main = Program("look", look, explain_error)
+def _resumed(options: argparse.Namespace) -> str:
+    return "run the same command again to continue" if getattr(options, "answers", None) else ""
+
+
+main = Program("look", look, explain_error, _resumed)

@@ -26,6 +26,7 @@ from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.plain_text import check_one_of
 
 from . import FORMS, ROWS
+from .batches import ExampleRows
 from .forms import SIDE, crop_box, find_sinks, localization_heads, relative, rollout_rows, without_sinks
 from .sequences import (
     RowReader,
@@ -109,19 +110,9 @@ def look(
         ValueError: if there is no image or no text, the model's image tokens or attention are not known, a head does
             not exist, or an option is not valid; or the attention is NaN or infinite.
     """
-    if isinstance(form, str):
-        named = [name.strip() for name in form.split(",")]
-    else:
-        named = list(form)
-    for name in named or [""]:
-        check_one_of(name, FORMS, "form ")
-    if "rollout" in named and "relative" in named:
-        raise ValueError("form: rollout goes through all heads, relative compares chosen ones; take one of them")
-    forms = tuple(name for name in FORMS if name in named)
+    forms = read_forms(form)
     check_one_of(rows, ROWS, "rows ")
     model, patches = ready(model, processor)
-    if getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False):
-        raise ValueError("the adapter adds virtual tokens to the prompt, whose attention is not read; LoRA adds none")
     chat, pictures = read_chat(images, text, messages, video, fps)
     if again and isinstance(pictures[0], Video):
         raise ValueError("again crops an image, but the first one is a video; give its frame as an image")
@@ -140,7 +131,22 @@ def ready(model: Any, processor: Any) -> tuple[Any, PatchGroundingProcessor]:
     check_model(model, processor)
     if not isinstance(processor, PatchGroundingProcessor):
         processor = PatchGroundingProcessor(processor, unwrap_model(model).config.model_type)
+    if getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False):
+        raise ValueError("the adapter adds virtual tokens to the prompt, whose attention is not read; LoRA adds none")
     return model.eval(), processor
+
+
+def read_forms(form: str | Sequence[str]) -> tuple[str, ...]:
+    """The forms that a user names, in the order in which they are applied."""
+    if isinstance(form, str):
+        named = [name.strip() for name in form.split(",")]
+    else:
+        named = list(form)
+    for name in named or [""]:
+        check_one_of(name, FORMS, "form ")
+    if "rollout" in named and "relative" in named:
+        raise ValueError("form: rollout goes through all heads, relative compares chosen ones; take one of them")
+    return tuple(name for name in FORMS if name in named)
 
 
 def _look(
@@ -205,7 +211,7 @@ def make_lens(
     chosen: ChosenHeads,
     forms: tuple[str, ...],
     which: str,
-    read: RowReader | None = None,
+    read: RowReader | ExampleRows | None = None,
 ) -> Lens:
     """The maps of the words; `read` has rows that were read before, others take a further pass."""
     prompt = exchange.prompt
@@ -380,7 +386,7 @@ def _read(
     prompt: Sequenced,
     inputs: Batch,
     rows: Sequence[int],
-    known: RowReader | None = None,
+    known: RowReader | ExampleRows | None = None,
 ) -> tuple[ChosenHeads, Tensor]:
     """The heads to show, and their attention from rows, (K, Q, R); `known` was read while the model answered."""
     columns = prompt.batch["region_positions"][0]

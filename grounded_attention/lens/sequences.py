@@ -38,6 +38,9 @@ from grounded_attention.utils.whole_words import find_words
 
 # Rows of all heads that are read in one pass, or scored at once, in bytes; more rows take further ones.
 MOST_BYTES = 2**28
+# Inputs of a model with a value for each token.
+TOKEN_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids")
+REGIONS = ("region_positions", "region_boxes", "region_image", "region_candidate_mask")
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Word:
 
 @dataclass(frozen=True, eq=False)
 class Sequenced:
-    """A prompt with its answer as the model reads it."""
+    """A prompt with its answer as the model reads it; `batch` has its image tokens, with a batch dimension of 1."""
 
     inputs: Fields
     prompt_length: int
@@ -81,19 +84,41 @@ def read_prompt(
     patches: PatchGroundingProcessor, chat: Any, texts: Sequence[str], images: Sequence[Image.Image | Video]
 ) -> Sequenced:
     """Makes the sequence of a prompt without an answer, and finds its words."""
-    phrases = []
-    for number, text in enumerate(texts):
-        for start, end in find_words(text):
-            phrases.append(Phrase(text[start:end], start, end, sentence=number))
-    batch = patches([chat], images=[images], phrases=[phrases])
-    positions = batch["text_positions"][0]
-    words = []
-    for phrase, mask in zip(phrases, batch["phrase_mask"][0], strict=False):
-        rows = positions[mask.nonzero().flatten()].tolist()
-        if rows:
-            words.append(Word(phrase.text, phrase.start, phrase.end, phrase.sentence, False, tuple(rows)))
+    inputs, [prompt] = read_prompts(patches, [chat], [texts], [images])
+    return replace(prompt, inputs=inputs)
+
+
+def read_prompts(
+    patches: PatchGroundingProcessor,
+    chats: Sequence[Any],
+    texts: Sequence[Sequence[str]],
+    images: Sequence[Sequence[Image.Image | Video]],
+) -> tuple[Fields, list[Sequenced]]:
+    """The inputs of a batch of prompts; and each prompt alone, without padding, whose inputs are its tokens."""
+    phrases: list[list[Phrase]] = []
+    for of_chat in texts:
+        phrases.append([])
+        for number, text in enumerate(of_chat):
+            for start, end in find_words(text):
+                phrases[-1].append(Phrase(text[start:end], start, end, sentence=number))
+    batch = patches(list(chats), images=list(images), phrases=phrases)
     inputs = PatchGroundingProcessor.model_inputs(batch)
-    return Sequenced(inputs, inputs["input_ids"].shape[1], tuple(texts), tuple(words), batch)
+    prompts = []
+    for example, of_chat in enumerate(texts):
+        kept = batch["attention_mask"][example].bool()
+        first = int(kept.int().argmax())
+        positions = batch["text_positions"][example] - first
+        words = []
+        for phrase, mask in zip(phrases[example], batch["phrase_mask"][example], strict=False):
+            rows = positions[mask.nonzero().flatten()].tolist()
+            if rows:
+                words.append(Word(phrase.text, phrase.start, phrase.end, phrase.sentence, False, tuple(rows)))
+        tokens = {name: inputs[name][example : example + 1, kept] for name in TOKEN_INPUTS if name in inputs}
+        shown = batch["region_attention_mask"][example].bool()
+        regions = {name: batch[name][example : example + 1, shown] for name in REGIONS}
+        regions["region_positions"] = regions["region_positions"] - first
+        prompts.append(Sequenced(tokens, int(kept.sum()), tuple(of_chat), tuple(words), regions))
+    return inputs, prompts
 
 
 def add_answer(model: Any, tokenizer: Any, prompt: Sequenced, ids: Sequence[int]) -> Sequenced:
@@ -110,8 +135,8 @@ def add_answer(model: Any, tokenizer: Any, prompt: Sequenced, ids: Sequence[int]
     more = torch.tensor([list(ids)], dtype=torch.long)
     prefix = unwrap_model(model).config.model_type in PREFIX_MODELS
     # What each position is: an answer is read from the left, also where images and prompt see each other.
-    added = {"input_ids": more, "attention_mask": torch.ones_like(more), "token_type_ids": more * 0 + int(prefix)}
-    added |= dict.fromkeys(("mm_token_type_ids", "moe_mm_token_type_ids"), more * 0)
+    added = dict.fromkeys(TOKEN_INPUTS, more * 0)
+    added |= {"input_ids": more, "attention_mask": torch.ones_like(more), "token_type_ids": more * 0 + int(prefix)}
     for name, values in added.items():
         if name in inputs:
             inputs[name] = torch.cat([inputs[name], values.to(inputs[name].dtype)], 1)
@@ -269,9 +294,8 @@ class RowReader:
     def _states(self, layer: int) -> Iterator[tuple[list[int], RowStates]]:
         """What rows are computed from, a few at once: their scores of all keys have a bound."""
         for places, states in self._kept(layer):
-            most = max(1, MOST_BYTES // (4 * states.rows.shape[1] * states.keys.shape[2]))
-            for start in range(0, len(places), most):
-                yield places[start : start + most], states.select_rows(start, start + most)
+            for part in few_at_once(states):
+                yield places[part], states.select_rows(part)
 
     def _kept(self, layer: int) -> Iterator[tuple[list[int], RowStates]]:
         for places, states, number in self._parts[layer]:
@@ -292,29 +316,35 @@ def generate_and_read(
     if not options.keys() <= ONE_SEQUENCE:
         return generate(model, patches, prompt, **options), None
     rows = [row for word in prompt.words for row in word.rows]
-    with reading(model, prompt.prompt_length, rows, prompt.batch["region_positions"][0], layers) as reader:
+    reader = RowReader(prompt.prompt_length, rows, prompt.batch["region_positions"][0], layers)
+    with reading(model, reader):
         # One token more than asked for, in whose pass the last one is read.
         ids = generate(model, patches, prompt, **options | {"max_new_tokens": options["max_new_tokens"] + 1})
     return ids[: options["max_new_tokens"]], reader
 
 
 @contextmanager
-def reading(
-    model: Any, start: int, rows: Sequence[int], columns: Tensor, layers: Iterable[int]
-) -> Iterator[RowReader]:
-    """Inside it, one generation of one sequence is read."""
+def reading(model: Any, reader: Any) -> Iterator[None]:
+    """Inside it, the attention modules hand queries and keys to `reader.keep`, see [`RowReader`]."""
     inner = unwrap_model(model)
-    reader = RowReader(start, rows, columns, layers)
     inside = find_language_model(inner).modules()
     modules: list[Any] = [each for each in inside if getattr(each, "layer_idx", None) is not None]
     with supervise(inner):
         for module in modules:
             module.row_reader = reader
         try:
-            yield reader
+            yield
         finally:
             for module in modules:
                 del module.row_reader
+
+
+def few_at_once(states: RowStates) -> Iterator[slice]:
+    """Parts of the rows of one sequence, whose scores of all keys have a bound."""
+    count = states.rows.shape[2]
+    most = max(1, MOST_BYTES // (4 * states.rows.shape[1] * states.keys.shape[2]))
+    for start in range(0, count, most):
+        yield slice(start, start + most)
 
 
 def rows_at_once(model: Any, layers: int, columns: int) -> int:

@@ -71,19 +71,39 @@ class RowStates(NamedTuple):
         keys = self.keys[:, [head // shared for head in heads]]
         return RowStates(self.rows[:, heads], keys, self.scaling, self.mask.select_heads(heads), self.softcap)
 
-    def select_rows(self, start: int, end: int) -> "RowStates":
+    def select_rows(self, rows: slice | Sequence[int]) -> "RowStates":
         """Returns the states of some of the rows of one layer."""
         number = self.rows.shape[2]
         mask = []
         for part in self.mask:
             if part is not None and part.shape[2] == number:
-                part = part[:, :, start:end]
+                part = part[:, :, rows]
             mask.append(part)
         if self.sinks is None or self.sinks.dim() == 2:
             sinks = self.sinks
         else:
-            sinks = self.sinks[..., start:end]
-        return self._replace(rows=self.rows[:, :, start:end], mask=ScoreMask(*mask), sinks=sinks)
+            sinks = self.sinks[..., rows]
+        return self._replace(rows=self.rows[:, :, rows], mask=ScoreMask(*mask), sinks=sinks)
+
+    def select_example(self, number: int) -> "RowStates":
+        """Returns the states of one example of one layer, as a batch of 1."""
+        chosen = slice(number, number + 1)
+        every = len(self.rows)
+
+        def part_of(values: Tensor | None) -> Tensor | None:
+            return values if values is None or len(values) != every else values[chosen]
+
+        sinks = self.sinks
+        if sinks is not None and sinks.dim() == 3:
+            sinks = part_of(sinks)
+        states = self._replace(rows=self.rows[chosen], keys=self.keys[chosen], sinks=sinks)
+        mask = ScoreMask(*map(part_of, self.mask))
+        return states._replace(mask=mask, columns=part_of(self.columns), padded=part_of(self.padded))
+
+    def select_columns(self, count: int) -> "RowStates":
+        """Returns the states with the first columns alone; they have the keys of all positions."""
+        assert self.columns is not None and self.padded is not None
+        return self._replace(columns=self.columns[:, :count], padded=self.padded[..., :count])
 
     def size(self) -> int:
         """The number of numbers; with the keys of all positions these count eight times, and the scores too."""

@@ -1,0 +1,295 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""`look_many`: where a model looks for the words of many prompts, and of answers that somebody else generated."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice, zip_longest
+from typing import Any, NamedTuple, TypeVar
+
+from transformers.utils import logging
+
+from grounded_attention.dataset_scripts.rows.chats import MESSAGES, PLACE, place_images, row_conversation, row_images
+from grounded_attention.dataset_scripts.rows.raw import first_of
+from grounded_attention.processing.chat_prompts import is_conversation
+from grounded_attention.processing.image_layouts import layout_text
+from grounded_attention.processing.image_tokens import image_layouts
+from grounded_attention.supervision.supervise import unwrap_model
+from grounded_attention.utils.named_types import Fields, Row
+from grounded_attention.utils.open_images import picture_size
+from grounded_attention.utils.plain_text import check_one_of
+
+from . import ROWS
+from .answers import IDS, GivenAnswer, row_answer
+from .batches import READ_ALONE, pad_answers, read_batch
+from .look import (
+    Exchange,
+    GivenHeads,
+    answer_tokens,
+    choose_heads,
+    layers_of,
+    make_lens,
+    prompt_texts,
+    read_chat,
+    read_forms,
+    ready,
+    said_boxes,
+    words_before,
+)
+from .sequences import add_answer, read_prompts
+from .word_maps import Lens
+
+logger = logging.get_logger(__name__)
+
+BATCH = 8
+WINDOW = 16  # batches, of whose rows those of like length are read together
+LETTERS = 4  # of a token, about
+MANY_FORMS = ("plain", "sinks")
+Kept = TypeVar("Kept")
+
+
+def look_many(
+    model: Any,
+    processor: Any,
+    rows: Iterable[Row],
+    answers: Iterable[GivenAnswer | str | None] | None = None,
+    *,
+    heads: GivenHeads = "auto",
+    form: str | Sequence[str] = "plain",
+    token_rows: str = "own",
+    batch_size: int = BATCH,
+) -> Iterator[Lens]:
+    """Shows where a vision-language model looks for every word of many prompts and their given answers.
+
+    Nothing is generated: prompt and answer are read in one pass, rows of like length in one batch. Numbers are those
+    of [`look`] with `answer`, up to rounding (1e-6 in float32), whatever the batches are.
+
+    Args:
+        model (`PreTrainedModel`): a vision-language model, with or without a PEFT adapter; it is set to evaluation
+            mode.
+        processor (`ProcessorMixin` or `PatchGroundingProcessor`): its processor.
+        rows (iterable of rows): rows with pictures (`image` or `images`), and `messages`, or `prompt` and
+            `completion`, or the words of the user as `text`, such as those of [`grounded_rows`].
+        answers (iterable of [`GivenAnswer`] or `str`, *optional*): the answer of each row; by default, and for `None`,
+            the last turn of the assistant in its messages. Of messages that end with the assistant, what is before
+            this turn is the prompt.
+        heads (*optional*, defaults to `"auto"`): as for [`look`]; without `heads.json` they are chosen for each row.
+        form (`str` or list of `str`, *optional*, defaults to `"plain"`): `"plain"` or `"sinks"`, as for [`look`].
+        token_rows (`str`, *optional*, defaults to `"own"`): `"own"` or `"before"`, `rows` of [`look`].
+        batch_size (`int`, *optional*, defaults to 8): how many rows are read in one pass.
+
+    Returns:
+        `Iterator[Lens]`: a look for each row, in their order; at most 16 batches of them are in memory.
+
+    Raises:
+        ValueError: if an option is not valid; when iterated, if a row has no picture, no words or no answer, its
+            answer has a token that the model does not know, or its attention is NaN or infinite; the message names
+            the row.
+    """
+    looks = ManyLooks(model, processor, heads, form, token_rows, batch_size)
+    return _say_others(looks.look(_ask(rows, answers), lambda looked: looked))
+
+
+class Asked(NamedTuple):
+    """The prompt of a row, a text or a conversation, with its pictures and its answer; number and id are the row's."""
+
+    number: int
+    id: str | None
+    chat: Any
+    images: list[Any]
+    answer: GivenAnswer
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        return f"row {self.number}"
+
+
+class Looked(NamedTuple):
+    """The look of a row; `is_other`: the answer that was given is not the text of its tokens."""
+
+    asked: Asked
+    lens: Lens
+
+    @property
+    def is_other(self) -> bool:
+        return self.asked.answer.text not in (None, self.lens.answer)
+
+
+def _ask(rows: Iterable[Row], answers: Iterable[GivenAnswer | str | None] | None) -> Iterator[Asked]:
+    missing = object()
+    pairs: Iterable[Any]
+    if answers is None:
+        pairs = ((row, None) for row in rows)
+    else:
+        pairs = zip_longest(rows, answers, fillvalue=missing)
+    for number, (row, answer) in enumerate(pairs):
+        if row is missing or answer is missing:
+            raise ValueError(f"row {number}: there are not as many rows as answers")
+        yield ask_row(row, answer, number)
+
+
+def ask_row(row: Row, answer: GivenAnswer | str | None, number: int, ids: Sequence[str] = IDS) -> Asked:
+    """The prompt of a row and its answer, or else the last turn of its assistant; `ids` are columns of its id."""
+    name = f"row {number}"
+    chat: Any
+    if first_of(row, MESSAGES) or None not in (row.get("prompt"), row.get("completion")):
+        chat, images = row_conversation(row, name)
+        chat, _ = place_images(chat, [], len(images))
+        own = row_answer(chat)
+        if own is not None:
+            chat = chat[:-1]
+    elif row.get("text") is not None:
+        chat = row["text"].replace(PLACE, "").strip()
+        images = row_images(row)
+        own = None
+    else:
+        raise ValueError(f"{name} has the columns {', '.join(row)}; expected messages, or text")
+    given = own if answer is None else answer
+    if isinstance(given, str):
+        given = GivenAnswer(given)
+    if given is None or (given.text is None and given.tokens is None):
+        raise ValueError(f"{name} has no answer: give one, or messages that end with the assistant")
+    column = first_of(row, ids)
+    return Asked(number, None if column is None else str(row[column]), chat, images, given)
+
+
+def describe_others(count: int, others: Sequence[str]) -> str:
+    """What is said of rows whose answers are not the text of their tokens."""
+    which = "words and characters are those of the tokens"
+    return f"{len(others)} of {count} answers are not the text of their tokens ({others[0]} is the first); {which}"
+
+
+def _say_others(looks: Iterator[Looked]) -> Iterator[Lens]:
+    count = 0
+    others = []
+    for looked in looks:
+        count += 1
+        if looked.is_other:
+            others.append(looked.asked.name)
+        yield looked.lens
+    if others:
+        logger.warning(describe_others(count, others))
+
+
+@dataclass(frozen=True, eq=False)
+class _Batch:
+    """Rows that are read in one pass: inputs of the model, and of each row its exchange and which rows are read."""
+
+    asked: Sequence[Asked]
+    inputs: Fields
+    exchanges: list[Exchange]
+    rows: list[list[int]]
+
+
+class ManyLooks:
+    """A model that looks at many rows; the arguments are those of [`look_many`]."""
+
+    def __init__(
+        self,
+        model: Any,
+        processor: Any,
+        heads: GivenHeads = "auto",
+        form: str | Sequence[str] = "plain",
+        token_rows: str = "own",
+        batch_size: int = BATCH,
+    ):
+        self.forms = read_forms(form)
+        for name in self.forms:
+            check_one_of(name, MANY_FORMS, "of many rows, form ")
+        check_one_of(token_rows, ROWS, "token_rows ")
+        if batch_size < 1:
+            raise ValueError(f"batch_size={batch_size}: expected 1 or more")
+        self.token_rows = token_rows
+        self.model, self.patches = ready(model, processor)
+        is_read_alone = unwrap_model(self.model).config.model_type in READ_ALONE
+        self.batch_size = 1 if is_read_alone else batch_size
+        self.chosen = choose_heads(self.model, heads)
+        tokenizer = self.patches.tokenizer
+        self._layers = layers_of(self.model, self.chosen)
+        self._pictures = frozenset(tokenizer.convert_tokens_to_ids(self.patches.picture_tokens))
+        self._pad = next((each for each in (tokenizer.pad_token_id, tokenizer.eos_token_id) if each is not None), 0)
+
+    def look(self, asked: Iterable[Asked], keep: Callable[[Looked], Kept]) -> Iterator[Kept]:
+        """What `keep` makes of the look of each row, in their order."""
+        remaining = iter(asked)
+        while window := list(islice(remaining, WINDOW * self.batch_size)):
+            order = sorted(range(len(window)), key=lambda number: self._length(window[number]))
+            batches = [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
+            kept: dict[int, Kept] = {}
+            with ThreadPoolExecutor(1) as pool:
+                following = pool.submit(self._prepare, [window[number] for number in batches[0]])
+                for batch, then in zip(batches, [*batches[1:], []], strict=True):
+                    prepared = following.result()
+                    if then:  # while the model reads this one; never while the caller works, whose tokenizer it is
+                        following = pool.submit(self._prepare, [window[number] for number in then])
+                    kept |= zip(batch, map(keep, self._read(prepared)), strict=True)
+            for number in range(len(window)):
+                yield kept.pop(number)
+
+    def _length(self, asked: Asked) -> float:
+        """About how many tokens a row has; of pictures the headers are read."""
+        try:
+            sizes = [picture_size(image) for image in asked.images]
+            layouts = image_layouts(self.patches.family, self.patches.processor, sizes, self.patches.image_settings)
+        except ValueError as error:
+            raise ValueError(f"{asked.name}: {error}") from error
+        texts = [*prompt_texts(asked.chat), asked.answer.text or ""]
+        letters = sum(map(len, texts))
+        tokens = len(asked.answer.tokens or ()) + sum(layout_text(each, "\0").count("\0") for each in layouts)
+        return tokens + letters / LETTERS
+
+    def _prepare(self, asked: Sequence[Asked]) -> _Batch:
+        """The batch of some rows; an error names the row at fault."""
+        try:
+            return self._sequences(asked)
+        except ValueError as error:
+            if len(asked) == 1:
+                raise ValueError(f"{asked[0].name}: {error}") from error
+            for one in asked:
+                self._prepare([one])
+            raise
+
+    def _sequences(self, asked: Sequence[Asked]) -> _Batch:
+        chats = []
+        pictures = []
+        for each in asked:
+            text, messages = (None, each.chat) if is_conversation(each.chat) else (each.chat, None)
+            chat, opened = read_chat(each.images, text, messages)
+            chats.append(chat)
+            pictures.append(opened)
+        inputs, prompts = read_prompts(self.patches, chats, [prompt_texts(chat) for chat in chats], pictures)
+        exchanges = []
+        for each, prompt, opened in zip(asked, prompts, pictures, strict=True):
+            ids = self._tokens(each.answer)
+            whole = add_answer(self.model, self.patches.tokenizer, prompt, ids)
+            if self.token_rows == "before":
+                prompt = words_before(prompt)
+                whole = words_before(whole)
+            exchanges.append(Exchange(opened, prompt, whole, said_boxes(self.patches, opened[0], ids)))
+        rows = [sorted({*each.rows, each.prompt.prompt_length - 1}) for each in exchanges]
+        padded = pad_answers(inputs, [each.whole for each in exchanges], self._pad)
+        return _Batch(asked, padded, exchanges, rows)
+
+    def _tokens(self, answer: GivenAnswer) -> Sequence[int]:
+        if answer.tokens is None:
+            return answer_tokens(self.patches, str(answer.text))
+        known = len(self.patches.tokenizer)
+        for token in answer.tokens:
+            if token in self._pictures or not 0 <= token < known:
+                raise ValueError(
+                    f"token {token} of the answer is an image, or none of the {known} of the model's tokenizer: was "
+                    "it answered by this model?"
+                )
+        return answer.tokens
+
+    def _read(self, batch: _Batch) -> Iterator[Looked]:
+        """Runs the model over a batch."""
+        columns = [each.prompt.batch["region_positions"][0] for each in batch.exchanges]
+        examples = read_batch(self.model, batch.inputs, batch.rows, columns, self._layers)
+        for asked, exchange, example in zip(batch.asked, batch.exchanges, examples, strict=True):
+            try:
+                lens = make_lens(self.model, self.patches, exchange, self.chosen, self.forms, self.token_rows, example)
+            except ValueError as error:
+                raise ValueError(f"{asked.name}: {error}") from error
+            yield Looked(asked, lens)
