@@ -161,6 +161,7 @@ bench: $(INSTALLED)  ## measure speed and memory side by side, print the ratios
 	$(BIN)/python -m benchmarks.recipe_step
 	$(BIN)/python -m benchmarks.look
 	$(BIN)/python -m benchmarks.serve
+	$(BIN)/python -m benchmarks.answers
 	for family in vl_bert lxmert visualbert; do $(BIN)/python -m benchmarks.pretraining_step $$family || exit 1; done
 	$(BIN)/python -m benchmarks.region_table
 

@@ -20,8 +20,9 @@ from grounded_attention.utils.named_types import Batch, Fields
 
 from .sequences import TOKEN_INPUTS, Sequenced, few_at_once, reading
 
-# Models whose numbers for a sequence depend on its batch: pixels are padded, or the longest sequence scales rotations.
-READ_ALONE = ("emu3", "hunyuan_vl")
+# Models whose numbers for a sequence depend on its batch (pixels are padded, the longest sequence scales rotations),
+# or that read only pictures of as many tiles together.
+READ_ALONE = ("emu3", "hunyuan_vl", "perception_lm")
 
 
 def pad_answers(inputs: Batch, sequences: Sequence[Sequenced], pad_token: int) -> Fields:
