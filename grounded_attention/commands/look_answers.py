@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from grounded_attention.dataset_scripts.regions.extraction_run import join_processes
 from grounded_attention.dataset_scripts.rows.chats import row_images
 from grounded_attention.dataset_scripts.rows.columns import LONGEST_TEXT
 from grounded_attention.lens.answered import BATCH, Looked, ManyLooks, ask_row, describe_others
@@ -41,6 +42,7 @@ def look_at_answers(
     path = check_table_name(output)
     if source.data is None or len(words) > 1:
         raise ValueError("--answers are those of the rows of --data: give it, and a question for all rows or none")
+    join_processes(cpu=loading.device == "cpu")
     rows = _Rows(source, words)
     answers = _answers(rows, options)
     shown = _page_rows(options.page_rows, answers)
@@ -85,22 +87,26 @@ class _Rows:
 
 
 def _answers(rows: Iterable[Row], options: AnswerOptions) -> list[GivenAnswer | None]:
-    """The answers of a file or of a column; none for rows without a picture."""
-    answers: list[GivenAnswer | None]
-    if os.path.isfile(options.answers):
-        answers = read_answers(options.answers, rows, options.ids)
-    else:
-        answers = []
-        for number, row in enumerate(rows):
-            if options.answers == MESSAGES:
-                answers.append(ask_row(row, None, number).answer)
-                continue
-            if not isinstance(row.get(options.answers), str):
-                most = f"no text of at most {LONGEST_TEXT} characters in the column {options.answers!r}"
-                found = f"row {number} has {most}; columns: {', '.join(row)}"
-                raise ValueError(f"--answers {options.answers}: no such file, and {found}")
+    """The answers of a file or of a column; none for rows without a picture. The rows are iterated once."""
+    is_file = os.path.isfile(options.answers)
+    ids = []
+    pictured = []
+    answers: list[GivenAnswer | None] = []
+    for number, row in enumerate(rows):
+        ids.append({name: row.get(name) for name in (*IDS, str(options.ids))})
+        pictured.append(bool(row_images(row)))
+        if is_file:
+            continue
+        if options.answers == MESSAGES:
+            answers.append(ask_row(row, None, number).answer)
+        elif isinstance(row.get(options.answers), str):
             answers.append(GivenAnswer(row[options.answers]))
-    pictured = [bool(row_images(row)) for row in rows]
+        else:
+            most = f"no text of at most {LONGEST_TEXT} characters in the column {options.answers!r}"
+            found = f"row {number} has {most}; columns: {', '.join(row)}"
+            raise ValueError(f"--answers {options.answers}: no such file, and {found}")
+    if is_file:
+        answers = read_answers(options.answers, ids, options.ids)
     return [answer if has else None for answer, has in zip(answers, pictured, strict=True)]
 
 

@@ -4,7 +4,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice, zip_longest
+from itertools import islice, repeat
 from typing import Any, NamedTuple, TypeVar
 
 from transformers.utils import logging
@@ -117,15 +117,8 @@ class Looked(NamedTuple):
 
 
 def _ask(rows: Iterable[Row], answers: Iterable[GivenAnswer | str | None] | None) -> Iterator[Asked]:
-    missing = object()
-    pairs: Iterable[Any]
-    if answers is None:
-        pairs = ((row, None) for row in rows)
-    else:
-        pairs = zip_longest(rows, answers, fillvalue=missing)
+    pairs = zip(rows, repeat(None) if answers is None else answers, strict=answers is not None)
     for number, (row, answer) in enumerate(pairs):
-        if row is missing or answer is missing:
-            raise ValueError(f"row {number}: there are not as many rows as answers")
         yield ask_row(row, answer, number)
 
 

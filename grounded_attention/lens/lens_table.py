@@ -30,21 +30,15 @@ SUFFIX = ".parquet"
 AGAIN = "run the same command again to continue"
 KIND = ManifestKind("grounded-attention lens table", 1, "a table of looks", AGAIN, "looks.json", AGAIN)
 SOURCE = b"grounded_attention"  # what a table was made of, in the metadata of its schema
-SCHEMA = pa.schema(
-    [
-        pa.field("row", pa.int64(), False),
-        pa.field("id", pa.string()),
-        pa.field("image", pa.int32(), False),
-        pa.field("word", pa.string(), False),
-        pa.field("start", pa.int32(), False),
-        pa.field("end", pa.int32(), False),
-        pa.field("text", pa.int32(), False),
-        pa.field("answer", pa.bool_(), False),
-        *(pa.field(name, pa.float32(), False) for name in ("share", "x1", "y1", "x2", "y2", "x", "y")),
-        pa.field("heads", pa.string(), False),
-        pa.field("other_answer", pa.bool_(), False),
-    ]
-)
+_SIDES = ("x1", "y1", "x2", "y2", "x", "y")
+_TYPES = {
+    **{"row": pa.int64(), "id": pa.string(), "image": pa.int32(), "word": pa.string()},
+    **dict.fromkeys(("start", "end", "text"), pa.int32()),
+    "answer": pa.bool_(),
+    **dict.fromkeys(("share", *_SIDES), pa.float32()),
+    **{"heads": pa.string(), "other_answer": pa.bool_()},
+}
+SCHEMA = pa.schema(_TYPES)
 
 
 def look_table(
@@ -137,7 +131,7 @@ def table_rows(looked: Looked) -> list[Fields]:
     rows = []
     for word, one in zip(lens.words, lens, strict=True):
         place: Fields = {"word": word.text, "start": word.start, "end": word.end, "text": word.sentence}
-        sides = dict(zip(("x1", "y1", "x2", "y2", "x", "y"), (*one.box, *one.point), strict=True))
+        sides = dict(zip(_SIDES, (*one.box, *one.point), strict=True))
         rows.append({**about, **place, **sides, "answer": word.answer, "image": one.image, "share": one.share})
     return rows
 
@@ -173,6 +167,8 @@ def _begin(output: Path, folder: Path, provenance: Fields) -> None:
     """Begins a table, or continues one of the same source."""
     partial = folder / KIND.partial
     if output.exists():
+        if not any(folder.glob("*.parquet")):
+            delete_folder(folder)
         try:
             begun = json.loads(pq.read_schema(output).metadata[SOURCE])
         except (pa.ArrowException, OSError, KeyError, TypeError, ValueError):

@@ -76,9 +76,8 @@ def test_a_column_has_the_answers_and_words_are_a_question(folder, tmp_path, cap
 
 
 def test_two_processes_write_one_table(folder, tmp_path, capsys):
-    given = [*arguments(folder, tmp_path / "two.parquet"), "--device", "cpu"]
-    run_two("grounded_attention", "look", *given)
-    assert main([*arguments(folder, tmp_path / "one.parquet"), "--device", "cpu"]) == 0
+    run_two("grounded_attention", "look", *arguments(folder, tmp_path / "two.parquet"))
+    assert main(arguments(folder, tmp_path / "one.parquet")) == 0
     assert (tmp_path / "two.parquet").read_bytes() == (tmp_path / "one.parquet").read_bytes()
 
 
