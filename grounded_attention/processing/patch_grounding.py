@@ -17,7 +17,7 @@ from ..utils.masks import mask_boxes
 from ..utils.open_images import ENOUGH, open_image, picture_size
 from .box_dialects import BOX_DIALECTS, BoxDialect, fit_dialect
 from .chat_prompts import Prompt, end_answer, is_conversation, make_conversation, plain_prompt, render_prompt
-from .grounded_batch import GroundedBatch, as_batch
+from .grounded_batch import DroppedPhrase, GroundedBatch, as_batch
 from .image_layouts import ImageLayout, ImageSettings, layout_text
 from .image_tokens import (
     IMAGE_TOKEN_FAMILIES,
@@ -237,8 +237,29 @@ class PatchGroundingProcessor:
         inputs, specials = self._run(prompts, pictures, padding, max_length)
         grids = iter(np.asarray(inputs.get("video_grid_thw", ())).tolist())
         sequences = [self._read(i, prompts[i], pictures[i], inputs, specials, grids) for i in range(len(prompts))]
+        data, dropped = self.ground(sequences, inputs["input_ids"].numpy(), examples)
+        if labels:
+            special_ids = set(self.tokenizer.all_special_ids)
+            data["labels"] = answer_labels(sequences, inputs["input_ids"].shape[1], special_ids)
+        tensors = {name: torch.from_numpy(data[name]) for name in (*GROUNDING_KEYS, "labels") if name in data}
+        return GroundedBatch({**inputs, **tensors}, dropped_phrases=dropped)
+
+    def ground(
+        self, sequences: list[TokenSequence], input_ids: np.ndarray, examples: Mapping[str, Any]
+    ) -> tuple[dict[str, np.ndarray], list[list[DroppedPhrase]]]:
+        """The arrays of grounding of a batch whose texts and image tokens were found, and its dropped phrases.
+
+        Args:
+            sequences (`list[TokenSequence]`): The B examples.
+            input_ids (`np.ndarray`): (B, N) int64, the tokens of the batch.
+            examples (`Mapping[str, Any]`): `phrases` and `phrase_pairs` of each example, or None, as for the call.
+
+        Returns:
+            `tuple[dict[str, np.ndarray], list[list[DroppedPhrase]]]`: The entries of a batch that this class adds to
+            the inputs of the model, see the call; and what `dropped_phrases` has.
+        """
         data = region_arrays([each.image_tokens for each in sequences])
-        encoded, columns, data["text_positions"] = text_arrays(sequences, inputs["input_ids"].shape[1])
+        encoded, columns, data["text_positions"] = text_arrays(sequences, input_ids.shape[1])
         counts = np.array([each.images for each in sequences])
         shape = data["region_positions"].shape
         cover = partial(mark_covered, threshold=self.coverage_threshold)
@@ -257,16 +278,12 @@ class PatchGroundingProcessor:
             data["phrase_boxes"], data["phrase_image"] = box_arrays(examples["phrases"], data["phrase_mask"].shape[1])
             added = np.array([*self.tokenizer.get_added_vocab().values()], dtype=np.int64)
             places = data["text_positions"]
-            ids = np.take_along_axis(inputs["input_ids"].numpy(), places.clip(min=0), axis=1)
+            ids = np.take_along_axis(input_ids, places.clip(min=0), axis=1)
             special = np.isin(ids, added) & (places >= 0)
             mask = data["phrase_mask"]
             one = mask.sum(-1) == 1
             data["phrase_anchor"] = one & (mask & special[:, None]).any(-1)
-        if labels:
-            special_ids = set(self.tokenizer.all_special_ids)
-            data["labels"] = answer_labels(sequences, inputs["input_ids"].shape[1], special_ids)
-        tensors = {name: torch.from_numpy(data[name]) for name in (*GROUNDING_KEYS, "labels") if name in data}
-        return GroundedBatch({**inputs, **tensors}, dropped_phrases=dropped)
+        return data, dropped
 
     def check_text(self, text: str, name: str) -> None:
         """Raises a ValueError if a text of a user, called `name`, has a token of an image, or one that ends texts."""

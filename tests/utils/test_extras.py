@@ -35,7 +35,7 @@ from grounded_attention import VLBertForVGP, LXMERTProcessor, look, mask_heads, 
 for package in ("modeling", "processing", "supervision", "lens", "families"):
     folder = import_module(f"grounded_attention.{{package}}")
     for each in pkgutil.iter_modules(folder.__path__, folder.__name__ + "."):
-        if each.name != "grounded_attention.lens.server":  # the extra `serve`
+        if each.name.rpartition(".")[2] not in ("server", "lens_table"):  # of the extras serve, train
             import_module(each.name)
 from grounded_attention.commands.main import main
 found = {{}}

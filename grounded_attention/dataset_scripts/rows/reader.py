@@ -242,10 +242,13 @@ class GroundedRows:
 
     def __iter__(self) -> Iterator[Fields]:
         yield from self._read(self._decodes, self._max_rows)
-        for reason, count in self.report.dropped.items():
+        self._log_dropped(self.report)
+
+    def _log_dropped(self, report: RowsReport) -> None:
+        for reason, count in report.dropped.items():
             if reason not in self._logged and reason != WITHOUT_BOXES:
                 self._logged.add(reason)
-                logger.warning("%s: left out: %d x %s", self.report.source, count, reason)
+                logger.warning("%s: left out: %d x %s", report.source, count, reason)
 
     def decode(self, enable: bool = True) -> "GroundedRows":
         """The same rows with pictures as they are stored: paths, or mappings with bytes, for `open_image`.
@@ -272,6 +275,24 @@ class GroundedRows:
         rows = copy(self)
         rows._max_rows = min(self._max_rows, math.inf if count is None else count)
         rows.report = copy(self.report)
+        return rows
+
+    def of_record(self, record: Columns) -> list[Fields]:
+        """The rows of a record that another library brings, as those of the source: their boxes are written alike.
+
+        Args:
+            record (`Mapping[str, Any]`): A record with the columns of the source.
+
+        Returns:
+            `list[dict[str, Any]]`: Its rows, with pictures as they are stored; none if nothing of it is read.
+
+        Raises:
+            DataError: The record cannot be read, or a picture is missing.
+        """
+        report = RowsReport(self.report.source)
+        context = Context(self._source.kind, self._source.readings, self._source.classes, report, "the row")
+        rows = [self._row(raw, False, report) for raw in self._read_record(self._renamed(record), context)]
+        self._log_dropped(report)
         return rows
 
     @property

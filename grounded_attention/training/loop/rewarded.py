@@ -192,9 +192,8 @@ class ResponseTerm(GroundingTrainerMixin):
             if batch is None:
                 return None
             asked.append(batch)
-            request = {k: v for k, v in self.method.forward_kwargs(batch).items() if k != "output_attentions"}
-            self._reports.start()  # type: ignore[union-attr]
-            return args, {**kwargs, **request}
+            self._reports.start(self.method.forward_kwargs(batch))  # type: ignore[union-attr]
+            return None
 
         def take(module: Any, args: Any, output: Any) -> None:
             if asked:

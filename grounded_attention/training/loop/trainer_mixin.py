@@ -15,7 +15,7 @@ from grounded_attention.supervision import SupervisionMethod
 from grounded_attention.supervision.attention_function import SupervisedAttention
 from grounded_attention.supervision.method import TARGETS
 from grounded_attention.supervision.supervise import find_language_model
-from grounded_attention.utils.named_types import Batch, Columns
+from grounded_attention.utils.named_types import Batch, Columns, Fields
 
 from .grounding_collator import COUNTS, ROW_KEYS, GroundingCollator
 from .resume import SavedWeights
@@ -57,25 +57,38 @@ def _mean(total: Tensor, count: Any) -> Tensor:
 
 
 class AttentionReports:
-    """The reports of the supervised layers of a model, also where a Trainer drops the model's `attentions`."""
+    """Asks the layers of a model for attention, and keeps their reports, also where a Trainer drops what it does not
+    know: arguments of the forward pass, or `attentions` of the outputs."""
 
     def __init__(self, model: nn.Module):
         self._found: list[SupervisedAttention] | None = None
-        for module in find_language_model(model).modules():
+        self._request: Fields = {}
+        language_model = find_language_model(model)
+        language_model.register_forward_pre_hook(self._ask, with_kwargs=True)
+        for module in language_model.modules():
             if hasattr(module, "layer_idx"):
                 module.register_forward_hook(self._collect)
+
+    def _ask(self, module: nn.Module, args: Any, kwargs: Fields) -> tuple[Any, Fields]:
+        return args, {**kwargs, **self._request}
 
     def _collect(self, module: nn.Module, inputs: Any, output: Any) -> None:
         if self._found is not None and isinstance(output, tuple):
             self._found.extend(each for each in output if isinstance(each, SupervisedAttention))
 
-    def start(self) -> None:
-        """Collects from now on. Gradient checkpointing runs layers again later, when nothing is collected."""
+    def start(self, request: Columns) -> None:
+        """Asks and collects from now on. Gradient checkpointing runs layers again later, when nothing is collected.
+
+        Args:
+            request (`Mapping[str, Any]`): `forward_kwargs` of a method or a metric.
+        """
         self._found = []
+        self._request = {name: value for name, value in request.items() if name != "output_attentions"}
 
     def stop(self) -> tuple[SupervisedAttention, ...]:
         """Stops, and returns the reports in the order of the layers."""
         reports, self._found = tuple(self._found or ()), None
+        self._request = {}
         return reports
 
 
@@ -109,6 +122,8 @@ class GroundingTrainerMixin(SavedWeights):
 
     # Whether the Trainer drops the `attentions` of the outputs, so that hooks read the reports.
     hides_attentions = True
+    # Whether the user gives the collator; a Trainer of somebody else makes its own.
+    needs_collator = True
     _told_lost = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -123,7 +138,7 @@ class GroundingTrainerMixin(SavedWeights):
             raise ValueError(f"give the mixin first: class {cls.__name__}(GroundingTrainerMixin, {name})")
 
     def __init__(self, *args: Any, method: SupervisionMethod, attention_weight: float = 1.0, **kwargs: Any):
-        if kwargs.get("data_collator") is None and len(args) < 3:
+        if self.needs_collator and kwargs.get("data_collator") is None and len(args) < 3:
             raise ValueError("the batches have no phrases: give data_collator=GroundingCollator(processor)")
         config: Any = getattr(kwargs.get("args", args[1] if len(args) > 1 else None), "accelerator_config", None)
         if getattr(config, "dispatch_batches", False) is None:
@@ -211,12 +226,11 @@ class GroundingTrainerMixin(SavedWeights):
         if "phrase_mask" not in own:
             raise ValueError("the batch has no phrases: give data_collator=GroundingCollator(processor)")
         batch = {**own, "attention_mask": model_inputs["attention_mask"]}
-        asked = {k: v for k, v in self.method.forward_kwargs(batch).items() if k != "output_attentions"}
         collected: Any = self._reports
-        collected.start()
+        collected.start(self.method.forward_kwargs(batch))
         try:
             computed = super().compute_loss(  # type: ignore[misc]
-                model, {**model_inputs, **asked}, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch
+                model, model_inputs, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch
             )
         finally:
             reports = collected.stop()
