@@ -40,6 +40,7 @@ from .checkpoint import rotate, seal
 from .data import CUT_ROWS, Collator, count_components
 from .finite_steps import FiniteTrainer, spread_nan
 from .grounding_collator import COUNTS
+from .head_report import merged_state
 from .length_batches import LENGTH, LengthSampler
 from .preserve import Preservation
 from .resume import load_unlogged, save_step, save_unlogged
@@ -341,7 +342,7 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
                     metric.update(outputs, batch)
             self._keep_pace(model, loader, collator, dataset)
         self._name_cut_rows()
-        numbers = {key: value for metric in metrics for key, value in metric.compute(_merged(metric)).items()}
+        numbers = {key: value for metric in metrics for key, value in metric.compute(merged_state(metric)).items()}
         items: dict[str, list] = {}
         for metric in metrics:
             items |= metric.items() if hasattr(metric, "items") else {}
@@ -390,15 +391,6 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
             if self.hub is not None and self.is_world_process_zero():
                 self.hub.save(checkpoint)
             rotate(run_dir, limit, self.state.global_step, self.state.best_model_checkpoint)
-
-
-def _merged(metric: Metric) -> Fields:
-    """The state of a metric, summed over processes; a process without examples adds nothing."""
-    merged: Fields = {}
-    for state in gather_object([{k: v.cpu() if isinstance(v, Tensor) else v for k, v in metric.state().items()}]):
-        for key, value in state.items():
-            merged[key] = merged[key] + value if key in merged else value
-    return merged
 
 
 class _Continuation(TrainerCallback):
