@@ -132,6 +132,19 @@ release: $(INSTALLED)  ## build in dist/ what a release has: wheel, site, Space,
 	$(MAKE) space
 	.venv-space/bin/python .github/release_folder.py dist
 
+# Each of them pins other releases of the packages below it, so each has an environment of its own.
+TRAINERS = .venv-trainers/ms_swift .venv-trainers/llamafactory
+.PHONY: trainers $(TRAINERS)
+trainers: $(TRAINERS)  ## train inside of ms-swift and LLaMA-Factory (four minutes)
+.venv-trainers/ms_swift: PACKAGES = ms-swift==4.6.0 qwen-vl-utils torchvision
+.venv-trainers/llamafactory: PACKAGES = llamafactory==0.9.5
+$(TRAINERS): .venv-trainers/%:
+	test -x $@/bin/python || $(PYTHON) -m venv $@
+	$@/bin/pip install --quiet --disable-pip-version-check $(shell grep '^torch==' constraints.txt) --editable ".[train]" \
+	  $(PACKAGES) pytest
+	rm -rf build *.egg-info
+	HF_HUB_OFFLINE=1 USE_HF=1 PYTHONPATH=$(CURDIR)/tests/trainers/site:$(CURDIR) $@/bin/python -m pytest tests/trainers/test_$*.py
+
 SEED ?= 1
 FAULTS ?= 150
 DAMAGES ?= 1500
