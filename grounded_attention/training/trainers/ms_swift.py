@@ -10,6 +10,7 @@ The file that the variable GROUNDING names has the keys of [`TrainerOptions`].
 import os
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from swift.pipelines.train.sft import SwiftSft
@@ -149,7 +150,9 @@ def get_dataset(self: Any) -> tuple[Any, Any]:
     processor = self.template.processor
     settings = {"do_resize": False} if hasattr(processor.image_processor, "merge_size") else {}
     model_type = self.model.config.model_type
-    grounding = Grounding(read_options(), _records(train), processor, model_type, settings)
+    options = read_options()
+    options = replace(options, images=options.images or self.template.root_image_dir)
+    grounding = Grounding(options, _records(train), processor, model_type, settings)
     setattr(self.template, GROUNDING, grounding)
     return train, validation
 
