@@ -61,7 +61,7 @@ def write_pages() -> list[str]:
 
 
 def describe(name: str) -> str:
-    """The Markdown of a public name of the package, or of a path below it such as `metrics.vqa_accuracy.VQAAccuracy`.
+    """The Markdown of a public name of the package, or of a path below it such as `metrics.vqa_accuracy.vqa_accuracy`.
 
     Raises:
         LookupError: if there is no such class or function, or it has no documentation.

@@ -25,6 +25,9 @@ examples:
   torchrun --nproc_per_node 2 -m grounded_attention look --data questions.jsonl --answers answers.jsonl \\
       --model Qwen/Qwen2.5-VL-3B-Instruct --dtype bfloat16 --output lens.parquet --page-rows 0,3,7
 
+  # boxes of the words of the answer, as predictions of Label Studio
+  grounded-attention look dog.jpg "What is it?" --model runs/my_vlm --export label-studio --output tasks.json
+
   # another model beside it on the same page
   grounded-attention look dog.jpg "What does the dog hold?" --model runs/my_vlm --beside runs/other_vlm
 """
@@ -32,7 +35,7 @@ examples:
 import argparse
 from typing import Annotated, Any
 
-from grounded_attention.lens import ROWS
+from grounded_attention.lens import EXPORTS, ROWS
 from grounded_attention.utils.named_types import Fields
 
 from .command_line import Positive, Program, explain_error
@@ -59,6 +62,7 @@ def look(
     answer_ids: str | None = None,
     page_rows: str | None = None,
     batch_size: Positive | None = None,
+    export: Annotated[str, EXPORTS] | None = None,
 ) -> tuple[Any, str] | None:
     """Asks each model about each input.
 
@@ -78,15 +82,18 @@ def look(
         answer_ids (COLUMN): column of --data with the ids of --answers (default: the one that has all)
         page_rows (N,N): rows of --answers on a page, beside the table
         batch_size (N): rows of --answers that are read in one pass (default: 8)
+        export: write the boxes of the answers' words for a tool of labelling, to an --output that ends in .json
     """
+    from grounded_attention.lens.export import Exported, export_lens
     from grounded_attention.lens.look import look as look_at
     from grounded_attention.lens.page import lens_page
     from grounded_attention.lens.word_maps import check_suffix
     from grounded_attention.utils.whole_files import write_text
 
     if answers is not None:
-        if answer is not None or beside is not None or again:
-            raise ValueError("--answers gives all answers of one model: remove --answer, --beside and --again")
+        if answer is not None or beside is not None or again or export:
+            given = "--answer, --beside, --again and --export"
+            raise ValueError(f"--answers gives all answers of one model: remove {given}")
         from .look_answers import AnswerOptions, look_at_answers
 
         options = AnswerOptions(answers, answer_ids, page_rows, batch_size, heads, form, rows)
@@ -95,9 +102,11 @@ def look(
         if value is not None:
             raise ValueError(f"--{name} is for --answers")
     check_suffix(output)
+    if export is not None and (beside is not None or not output.endswith(".json")):
+        raise ValueError(f"--export {export}: give --output a name that ends in .json, and one model without --beside")
     inputs = _read_inputs(images_and_question, source)
     models = [model] if beside is None else [model, beside]
-    if len(inputs) * len(models) > 1 and not output.endswith(".html"):
+    if len(inputs) * len(models) > 1 and export is None and not output.endswith(".html"):
         raise ValueError(f"--output {output}: two models or rows need a page, a name that ends in .html")
     asked: Fields = {
         "answer": answer,
@@ -115,7 +124,10 @@ def look(
         for name, of_model in zip(models, looks, strict=True):
             titles.append(": ".join(filter(None, (title, name if beside else ""))))
             lenses.append(of_model[place])
-    if len(lenses) == 1:
+    if export is not None:
+        named = zip(lenses, _image_names(images_and_question, source), strict=True)
+        write_text(output, export_lens([Exported(*pair) for pair in named], export))
+    elif len(lenses) == 1:
         lenses[0].save(output)
     else:
         write_text(output, lens_page(lenses, titles))
@@ -154,6 +166,17 @@ def _read_inputs(words: list[str], source: RowSource) -> list[tuple[str, list[An
             question = row_texts(row)[0].replace(IMAGE_MARK, "").strip()
         inputs.append((f"row {number}, {question}", row.get("images") or [row["image"]], question))
     return inputs
+
+
+def _image_names(words: list[str], source: RowSource) -> list[list[str]]:
+    """Of each input the names of its pictures: paths, or for pictures inside of rows the row's id."""
+    if source.data is None:
+        return [words[:-1]]
+    names = []
+    for row in source.pictured(decode=False):
+        pictures = row.get("images") or [row["image"]]
+        names.append([each if isinstance(each, str) else str(row["image_id"]) for each in pictures])
+    return names
 
 
 def _lines(title: str, lens: Any) -> list[str]:

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Pushes a folder to the Hub in one commit: a model, a region table or pseudo-labels, with a card.
+"""Pushes a folder to the Hub in one commit: a model, a region table, pseudo-labels or a score, with a card.
 
 A model, or an adapter of PEFT, is pushed with its configuration, processor and code; of the folder of a run, the best
 method. An adapter of a training of your own gets a card in the place of PEFT's empty one. Training itself pushes with
@@ -7,7 +7,7 @@ method. An adapter of a training of your own gets a card in the place of PEFT's 
 
 A table is pushed to a data set repository, its files unchanged, after every row was checked. Features reveal something
 about images, and phrases are parts of captions: where the licence of the data does not clearly allow a push,
---licence (your own data) or --permission is required.
+--licence (your own data) or --permission is required. A score of `write_scores` becomes a Space for `evaluate.load`.
 
 examples:
   grounded-attention push runs/scenes_vgp/direct ORG/scenes-vgp-direct
@@ -30,6 +30,14 @@ from .command_line import Program
 
 if TYPE_CHECKING:
     from grounded_attention.training.publish.hub import HubRepo
+
+
+# What is pushed -> the options that do nothing for it.
+NO_EFFECT = {
+    "a model": ("permission", "licence"),
+    "a table": ("tokenizer",),
+    "a score": ("tokenizer", "permission", "licence"),
+}
 
 
 def push(directory: Path, repo: HubRepo, tokenizer: str | None = None) -> str:
@@ -97,7 +105,7 @@ def push_folder(
     """Pushes a folder.
 
     Args:
-        directory (DIR): folder of a model, a run, a region table or pseudo-labels
+        directory (DIR): folder of a model, a run, a region table, pseudo-labels or a score
         repository (ORG/NAME): or a name in your own namespace for a model; created if missing
         private: make a new repository private
         tokenizer (NAME): tokenizer (directory, Hub id or vocab.txt) for a model without a processor
@@ -105,16 +113,23 @@ def push_folder(
         licence (ID): of a table of your own data: the licence as a Hub identifier
     """
     from grounded_attention.training.publish.hub import HubRepo
+    from grounded_attention.training.publish.score_folders import is_score, push_score
 
     from .push_tables import TABLES
 
     manifest = next((name for name in TABLES if (directory / name).is_file()), None)
-    unused = {"tokenizer": tokenizer} if manifest else {"permission": permission, "licence": licence}
-    useless = [f"--{name}" for name, value in unused.items() if value is not None]
+    kind = "a model"
+    if manifest is not None:
+        kind = "a table"
+    elif is_score(directory):
+        kind = "a score"
+    given = {"tokenizer": tokenizer, "permission": permission, "licence": licence}
+    useless = [f"--{name}" for name in NO_EFFECT[kind] if given[name] is not None]
     if useless:
-        kind = "a table" if manifest else "a model"
         raise ValueError(f"{', '.join(useless)}: {directory} is {kind}, for which this has no effect; remove it")
-    if manifest is None:
+    if kind == "a score":
+        address = push_score(directory, repository, private)
+    elif manifest is None:
         address = push(best_of_run(directory), HubRepo(repository, private=private or None), tokenizer)
     else:
         terms = {"permission": permission, "licence": licence}

@@ -40,10 +40,11 @@ class RowSource:
         """Refuses options that say how `--data` is read where it is not given."""
         refuse_row_options(self, *(names or ("split", "images", "columns", "boxes", "max_rows")))
 
-    def pictured(self) -> list[Fields]:
+    def pictured(self, decode: bool = True) -> list[Fields]:
         """The first rows that have a picture, of as many as `--max-rows` says, one by default."""
         count = self.max_rows or 1
-        with_pictures = [row for row in self.open(max_rows=count) if row.keys() & {"image", "images"}]
+        rows = self.open(max_rows=count).decode(decode)
+        with_pictures = [row for row in rows if row.keys() & {"image", "images"}]
         if not with_pictures:
             raise ValueError(f"--data {self.data}: no picture in the first {count} rows")
         return with_pictures

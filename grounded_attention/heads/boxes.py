@@ -113,12 +113,12 @@ def judge_ways(
             if grid is not None:
                 places = attended_cells(grid.maps(received), [sets[name][1] for name in names])
                 found = [grid.box(place) for place in places]
-            judged |= {name: (point, _fits(box, gold_boxes)) for name, box in zip(names, found, strict=True)}
+            judged |= {name: (point, fits_box(box, gold_boxes)) for name, box in zip(names, found, strict=True)}
     width, height = centre_size
     centre = (0.5 - width / 2, 0.5 - height / 2, 0.5 + width / 2, 0.5 + height / 2)
     middles = (boxes[:, :2] + boxes[:, 2:]) / 2
     offsets = (middles - 0.5).norm(dim=1).masked_fill(~candidates, torch.inf)
-    judged[CENTRE] = (float(right[offsets.argmin()]), _fits(centre, gold_boxes))
+    judged[CENTRE] = (float(right[offsets.argmin()]), fits_box(centre, gold_boxes))
     chance = float(right[candidates].float().mean()) if candidates.any() else 0.0
     judged[RANDOM] = (chance, 0.0)
     return judged
@@ -136,7 +136,7 @@ def box_scores(phrases: Sequence[MappedPhrase]) -> list[BoxScore]:
         others = np.flatnonzero(images != phrase.image_id)
         if len(others):
             other = phrases[generator.choice(others)]
-            columns[RANDOM][number, 1] = _fits(other.boxes[0], phrase.boxes)
+            columns[RANDOM][number, 1] = fits_box(other.boxes[0], phrase.boxes)
     names, index = np.unique(images, return_inverse=True)
     scores = []
     for name, values in columns.items():
@@ -150,7 +150,8 @@ def box_scores(phrases: Sequence[MappedPhrase]) -> list[BoxScore]:
     return scores
 
 
-def _fits(box: Sequence[float] | np.ndarray, gold: np.ndarray) -> float:
+def fits_box(box: Sequence[float] | np.ndarray, gold: np.ndarray) -> float:
+    """1 if a box overlaps one of the gold boxes (n, 4) enough, else 0."""
     return float((box_iou(box, gold) >= IOU_THRESHOLD).any())
 
 

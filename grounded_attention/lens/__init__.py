@@ -3,3 +3,4 @@
 
 FORMS = ("plain", "relative", "sinks", "rollout")
 ROWS = ("own", "before")
+EXPORTS = ("label-studio", "fiftyone", "coco")

@@ -53,6 +53,14 @@ def question_scores(prediction: str, question: Question) -> dict[str, float]:
     return scores
 
 
+def score_answers(predicted: Sequence[str], questions: Sequence[Question], prefix: str) -> Scored:
+    """The scores of each question under `<prefix>_<name>`, None where it has none; `answer` notes the predictions."""
+    scored = [question_scores(*pair) for pair in zip(predicted, questions, strict=True)]
+    names = dict.fromkeys(name for scores in scored for name in scores)
+    scores = {f"{prefix}_{name}": [each.get(name) for each in scored] for name in names}
+    return Scored(scores, notes={"answer": predicted})
+
+
 def count_steps(semantic: Iterable[Columns]) -> int:
     """The number of reasoning steps as the script counts them."""
     named = (f"{step['operation']}: {step['argument']}" for step in semantic)

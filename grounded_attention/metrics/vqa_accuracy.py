@@ -9,10 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import datasets
-import evaluate
-
-from .item_scores import check_complete
+from .item_scores import Scored, check_complete
 
 # Characters that are removed or replaced with a space; ' : $ % & are kept.
 PUNCTUATION = ';/[]"{}()=+\\_-><@`,?!'
@@ -100,46 +97,18 @@ def score_questions(
     return {question: vqa_accuracy(predictions[question], answers) for question, answers in references.items()}
 
 
+def score_answers(predicted: Sequence[str], answers: Sequence[Sequence[str]], kinds: Sequence[str]) -> Scored:
+    """Scores each question: `vqa_accuracy`, and `vqa_<kind>_accuracy` of its answer type, which may be empty. A
+    question without human answers has no score."""
+    accuracy: list[float | None] = []
+    for prediction, humans in zip(predicted, answers, strict=True):
+        accuracy.append(vqa_accuracy(prediction, humans) if len(humans) else None)
+    scores = {"vqa_accuracy": accuracy}
+    for kind in filter(None, dict.fromkeys(kinds)):
+        of_kind = [value if own == kind else None for value, own in zip(accuracy, kinds, strict=True)]
+        scores[f"vqa_{kind.replace('/', '_')}_accuracy"] = of_kind
+    return Scored(scores)
+
+
 def _one_line(text: str) -> str:
     return text.replace("\n", " ").replace("\t", " ").strip()
-
-
-class VQAAccuracy(evaluate.Metric):
-    """VQA accuracy as an `evaluate` metric: `VQAAccuracy().compute(predictions=[str], references=[[str] * 10])`.
-
-    `compute` returns `vqa_accuracy`, the mean in [0, 1]; with `answer_types` or `question_types`, one string per
-    question, also the mean of each type as `vqa_accuracy_<type>`.
-
-    Example:
-        >>> VQAAccuracy().compute(predictions=["2"], references=[["two"] * 4 + ["3"] * 6])
-        {'vqa_accuracy': 1.0}
-    """
-
-    def _info(self) -> evaluate.MetricInfo:
-        return evaluate.MetricInfo(
-            description="Accuracy of VQA v2: min(1, matching humans / 3), averaged over the sets of nine humans.",
-            citation="Goyal et al., 2017: Making the V in VQA Matter",
-            inputs_description="predictions: answers; references: the ten human answers of each question",
-            features=datasets.Features(
-                {"predictions": datasets.Value("string"), "references": datasets.Sequence(datasets.Value("string"))}
-            ),
-        )
-
-    def _compute(
-        self,
-        predictions: list[str],
-        references: list[list[str]],
-        answer_types: Sequence[str] | None = None,
-        question_types: Sequence[str] | None = None,
-    ) -> dict[str, float]:
-        scores = [vqa_accuracy(p, r) for p, r in zip(predictions, references, strict=True)]
-        metrics = {"vqa_accuracy": _mean(scores)}
-        for types in (answer_types, question_types):
-            for kind in dict.fromkeys(types or ()):
-                chosen = [score for score, of_answer in zip(scores, types or (), strict=True) if of_answer == kind]
-                metrics[f"vqa_accuracy_{kind}"] = _mean(chosen)
-        return metrics
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)

@@ -8,7 +8,13 @@ from typing import Any
 
 from grounded_attention.dataset_scripts.builders.gqa import read_attention
 from grounded_attention.dataset_scripts.builders.predictions import GQA_NAMES
-from grounded_attention.metrics.gqa_scores import GQAScores, gqa_scores, mean_grounding, question_scores
+from grounded_attention.metrics.gqa_scores import (
+    GQAScores,
+    gqa_scores,
+    mean_grounding,
+    question_scores,
+    score_answers,
+)
 from grounded_attention.metrics.item_scores import Scored
 from grounded_attention.pages.failures import Judged
 from grounded_attention.utils.named_types import Batch, Fields, Row
@@ -81,21 +87,20 @@ class GQA(AnsweringTask):
         options = self.options
         predicted = self.chosen_answers(outputs)
         questions = batch["questions"]
-        notes = {"answer": predicted}
         if not any(question["answer"] for question in questions):
-            return Scored({}, notes=notes)
-        scored = [question_scores(*pair) for pair in zip(predicted, questions, strict=True)]
-        names = dict.fromkeys(name for scores in scored for name in scores)
-        scores: dict[str, list[float | None]] = {f"{GROUP}_{n}": [scores.get(n) for scores in scored] for n in names}
+            return Scored({}, notes={"answer": predicted})
+        scored = score_answers(predicted, questions, GROUP)
+        scores = {**scored.scores}
         bound: list[float | None] = []
-        for question, counted in zip(questions, scored, strict=True):
+        for question in questions:
+            counted = question["is_balanced"] and question["answer"]
             bound.append(float(question["answer"] in options.index) if counted else None)
         scores[f"{GROUP}_upper_bound"] = bound
         if options.majority is not None:
             majority = (question_scores(options.majority, question) for question in questions)
             scores[f"{GROUP}_majority"] = [scores.get("accuracy") for scores in majority]
         lost = outside((question["answer"] for question in questions if question["answer"]), options.index)
-        return Scored(scores, {f"{GROUP}_answers_outside_the_list": lost}, notes)
+        return Scored(scores, {f"{GROUP}_answers_outside_the_list": lost}, scored.notes)
 
     def example_scores(self, outputs: Any, batch: Batch) -> Sequence[float | None]:
         """Whether the answer to each balanced question is right; None for other questions."""

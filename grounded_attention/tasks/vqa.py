@@ -8,7 +8,7 @@ from typing import Any
 
 from grounded_attention.dataset_scripts.builders.predictions import VQA_NAMES
 from grounded_attention.metrics.item_scores import ItemScores, Scored
-from grounded_attention.metrics.vqa_accuracy import VQAAccuracy, score_questions, soft_targets, vqa_accuracy
+from grounded_attention.metrics.vqa_accuracy import score_answers, score_questions, soft_targets, vqa_accuracy
 from grounded_attention.pages.failures import Judged
 from grounded_attention.utils.named_types import Batch, Fields, Row
 
@@ -66,20 +66,12 @@ class VQA(AnsweringTask):
         if not any(answers):
             return Scored({}, notes=notes)
         soft = batch["labels"].gather(1, outputs.logits.argmax(-1)[:, None])[:, 0].tolist()
-        accuracy = []
-        for pair in zip(predicted, answers, strict=True):
-            accuracy.append(vqa_accuracy(*pair) if pair[1] else None)
-        types = [each.replace("/", "_") for each in batch["answer_type"]]
+        official = score_answers(predicted, answers, batch["answer_type"]).scores
         scores = {
-            "vqa_accuracy": accuracy,
+            **official,
             "vqa_soft_accuracy": _if_answered(answers, soft),
             "vqa_soft_upper_bound": _if_answered(answers, batch["labels"].amax(-1).tolist()),
         }
-        for kind in filter(None, dict.fromkeys(types)):
-            of_kind = []
-            for each, own in zip(accuracy, types, strict=True):
-                of_kind.append(each if own == kind else None)
-            scores[f"vqa_{kind}_accuracy"] = of_kind
         if options.majority is not None:
             scores["vqa_majority"] = [vqa_accuracy(options.majority, humans) if humans else None for humans in answers]
         lost = sum(outside(humans, options.index) for humans in answers)
@@ -117,19 +109,11 @@ class VQA(AnsweringTask):
             raise ValueError(f"the split {split} has no human answers; only the evaluation server can score it")
         score_questions(dict(predictions), dict(zip(rows["example_id"], rows["answers"], strict=True)), str(path))
         judged = [self.judge_answer(row, predictions[row["example_id"]]) for row in rows]
-        if any(rows["answer_type"]):
-            kinds = {"answer_types": [kind.replace("/", "_") for kind in rows["answer_type"]]}
-        else:
-            kinds = {}
         predicted = [one.predicted for one in judged]
-        numbers = VQAAccuracy().compute(predictions=predicted, references=list(rows["answers"]), **kinds)
-        named = {}
-        for name, value in numbers.items():
-            if name != "vqa_accuracy":
-                name = f"vqa_{name.removeprefix('vqa_accuracy_')}_accuracy"
-            named[name] = value
-        items = {"example_id": list(rows["example_id"]), "image_id": list(rows["image_id"]), "answer": predicted}
-        return ScoredFile({**named, "vqa_count": len(judged)}, judged, items)
+        items = {"example_id": list(rows["example_id"]), "image_id": list(rows["image_id"])}
+        metric = ItemScores("vqa", lambda outputs, batch: outputs)
+        metric.update(score_answers(predicted, list(rows["answers"]), list(rows["answer_type"])), items)
+        return ScoredFile(metric.compute(metric.state()), judged, {**items, "answer": predicted})
 
 
 def _normalised(row: Row) -> Fields:

@@ -8,22 +8,7 @@ import pytest
 
 from grounded_attention.metrics.item_scores import Scored
 from grounded_attention.tasks.visual_reasoning import StatementScores, statement_of
-
-
-def by_hand(right):
-    """The official script's way: one flag a key, with the third field of the identifier emptied."""
-    consistent: dict[tuple[str, str, str], bool] = {}
-    for identifier, value in right.items():
-        split, number, _, sentence = identifier.split("-")
-        key = (split, number, sentence)
-        consistent[key] = consistent.get(key, True) and value
-    return sum(right.values()) / len(right), sum(consistent.values()) / len(consistent)
-
-
-def drawn():
-    rng = random.Random(0)
-    ids = {f"dev-{rng.randrange(60)}-{rng.randrange(4)}-{rng.randrange(2)}" for _ in range(300)}
-    return {identifier: rng.random() < 0.8 for identifier in sorted(ids)}
+from tests.metrics.score_formulations import by_hand, drawn
 
 
 def test_statements_are_grouped_by_set_and_sentence():

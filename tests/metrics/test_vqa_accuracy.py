@@ -8,22 +8,13 @@ import pytest
 
 from grounded_attention.metrics.vqa_accuracy import (
     CONTRACTIONS,
-    VQAAccuracy,
     matches_to_accuracy,
     normalise_answer,
     score_questions,
     soft_targets,
     vqa_accuracy,
 )
-
-
-def leave_one_out(prediction, answers):
-    """The definition, set by set."""
-    total = 0.0
-    for left_out in range(len(answers)):
-        others = answers[:left_out] + answers[left_out + 1 :]
-        total += min(1.0, others.count(prediction) / 3)
-    return total / len(answers)
+from tests.metrics.score_formulations import leave_one_out
 
 
 def read(folder, name):
@@ -99,18 +90,6 @@ def test_normal_form_of_pieces_has_no_article_and_no_number_word():
         words = normalise_answer(f"{number} {noun}").split()
         assert words[0].isdigit()
         assert not {"a", "an", "the"} & set(words)
-
-
-def test_the_metric_is_the_mean_and_splits_by_type():
-    references = [["yes"] * 9 + ["no"], ["2"] * 3 + ["3"] * 7, ["red"] * 5 + ["blue"] * 5]
-    predictions = ["yes", "2", "green"]
-    found = VQAAccuracy().compute(
-        predictions=predictions, references=references, answer_types=["yes/no", "number", "other"]
-    )
-    expected = [leave_one_out(p, r) for p, r in zip(predictions, references, strict=True)]
-    assert found["vqa_accuracy"] == pytest.approx(sum(expected) / 3)
-    kinds = ["vqa_accuracy_yes/no", "vqa_accuracy_number", "vqa_accuracy_other"]
-    assert [found[kind] for kind in kinds] == pytest.approx(expected)
 
 
 def test_missing_and_unknown_questions_are_refused():

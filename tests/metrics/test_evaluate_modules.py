@@ -1,0 +1,237 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Scores as modules of `evaluate`: equal to official scores item by item, in any batches, and from the Hub."""
+
+import json
+import random
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import evaluate
+import numpy as np
+import pytest
+
+from grounded_attention.tasks.score_modules import SCORES, VGP_LABELS
+from grounded_attention.training.publish.score_folders import write_scores
+from tests.helpers.plain_overlap import plain_iou
+from tests.metrics.score_formulations import ANSWERS, by_hand, by_loops, drawn, leave_one_out, random_questions
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory):
+    """Loads a score from its folder, as any program would."""
+    home = tmp_path_factory.mktemp("scores")
+    write_scores(home)
+    make = evaluate.loading.init_dynamic_modules
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evaluate.loading, "init_dynamic_modules", lambda: make(hf_modules_cache=str(home / "modules")))
+        yield lambda name, *kind: evaluate.load(str(home / name), *kind, cache_dir=str(home / "numbers"))
+
+
+def in_pieces(module, predictions, references, **columns):
+    """The numbers of batches of three, and of one call; they must be equal."""
+    for start in range(0, len(predictions), 3):
+        piece = slice(start, start + 3)
+        module.add_batch(predictions=predictions[piece], references=references[piece])
+    found = module.compute(**columns)
+    assert found == module.compute(predictions=predictions, references=references, **columns)
+    return found
+
+
+def one_by_one(module, predictions, references, name):
+    pairs = zip(predictions, references, strict=True)
+    return [module.compute(predictions=[p], references=[r])[name] for p, r in pairs]
+
+
+def drawn_boxes(count, seed):
+    rng = random.Random(seed)
+    boxes = []
+    for _ in range(count):
+        x, y = rng.randrange(20), rng.randrange(20)
+        boxes.append([x, y, x + rng.randrange(5, 30), y + rng.randrange(5, 30)])
+    return boxes
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_the_example_of_a_card_is_right(load, name):
+    prediction, reference = SCORES[name].example
+    module = load(name)
+    assert type(module).__name__ == name.title().replace("_", "")
+    numbers = in_pieces(module, [prediction] * 4, [reference] * 4)
+    assert 1.0 in numbers.values()
+    assert numbers[next(key for key in numbers if key.endswith("_count"))] == 4
+
+
+def test_vqa_has_the_official_score_of_each_question(load, shared):
+    folder = shared / "real" / "vqa"
+
+    def read(name):
+        return json.loads((folder / name).read_text(encoding="utf-8"))
+
+    official = read("golden_official_scores.json")
+    predictions = {str(row["question_id"]): row["answer"] for row in read("golden_predictions.json")}
+    rows = read("v2_mscoco_train2014_3000_annotations.json")["annotations"]
+    asked = [str(row["question_id"]) for row in rows]
+    answers = [[each["answer"] for each in row["answers"]] for row in rows]
+    predicted = [predictions[name] for name in asked]
+    kinds = [row["answer_type"] for row in rows]
+    module = load("vqa_accuracy")
+    numbers = in_pieces(module, predicted, answers, answer_types=kinds)
+    assert round(100 * numbers["vqa_accuracy"], 2) == official["overall"]
+    assert numbers["vqa_count"] == len(rows)
+    for kind, count in Counter(kinds).items():
+        own = [
+            official["per_question_accuracy_percent"][name]
+            for name, of in zip(asked, kinds, strict=True)
+            if of == kind
+        ]
+        found = numbers[f"vqa_{kind.replace('/', '_')}_accuracy"]
+        assert 100 * found == pytest.approx(sum(own) / count, abs=0.005)
+    few = slice(0, 40)
+    single = one_by_one(module, predicted[few], answers[few], "vqa_accuracy")
+    expected = [official["per_question_accuracy_percent"][name] for name in asked[few]]
+    assert [round(100 * score, 2) for score in single] == expected
+    assert module.compute(predictions=["cat"], references=[["cat"] * 2 + ["dog"] * 8])[
+        "vqa_accuracy"
+    ] == pytest.approx(leave_one_out("cat", ["cat"] * 2 + ["dog"] * 8))
+
+
+def test_expressions_follow_the_chosen_convention(load):
+    predicted, gold = drawn_boxes(40, seed=0), drawn_boxes(40, seed=1)
+    predicted[:3] = [[], gold[1], [0, 0, 10, 10]]
+    gold[2] = [0, 0, 10, 20]  # exactly one half as areas, more with the pixel
+    differ = set()
+    for kind, pixel, strict in (("vl_bert", 1, False), ("continuous", 0, False), ("continuous_strict", 0, True)):
+        right = []
+        for box, own in zip(predicted, gold, strict=True):
+            grown = [*own[:2], own[2] + pixel, own[3] + pixel]
+            overlap = plain_iou([*box[:2], box[2] + pixel, box[3] + pixel], grown) if box else 0.0
+            right.append(overlap > 0.5 if strict else overlap >= 0.5)
+        module = load("refcoco_accuracy", kind)
+        assert one_by_one(module, predicted, gold, "expressions_accuracy") == right
+        assert in_pieces(module, predicted, gold)["expressions_accuracy"] == pytest.approx(np.mean(right))
+        differ.add(sum(right))
+    assert len(differ) > 1
+    assert load("refcoco_accuracy").kind == "vl_bert"
+
+
+@pytest.mark.parametrize("kind", VGP_LABELS)
+def test_paraphrases_count_labelled_pairs(load, kind):
+    rng = random.Random(2)
+    names = list(VGP_LABELS[kind])
+    right = [rng.choice(names) for _ in range(30)]
+    predicted = [rng.choice((label, *names)) for label in right]
+    group = "identification" if kind == "identification" else "vgp"
+    numbers = in_pieces(load("vgp_accuracy", kind), predicted, right)
+    pairs = list(zip(predicted, right, strict=True))
+    assert numbers[f"{group}_accuracy"] == pytest.approx(sum(a == b for a, b in pairs) / 30)
+    assert numbers[f"{group}_majority"] == pytest.approx(max(Counter(right).values()) / 30)
+    unlabelled = load("vgp_accuracy", kind).compute(predictions=[*predicted, names[0]], references=[*right, -1])
+    assert unlabelled == numbers
+
+
+def test_gqa_follows_its_script(load):
+    rng = random.Random(3)
+    questions = random_questions(rng)
+    predicted = [rng.choice((row["answer"], *ANSWERS)) for row in questions]
+    numbers = in_pieces(load("gqa_scores"), predicted, questions)
+    names = [row["example_id"] for row in questions]
+    expected = by_loops(dict(zip(names, predicted, strict=True)), questions)
+    assert numbers.pop("gqa_count") == len(questions)
+    assert numbers == pytest.approx({f"gqa_{name}": value for name, value in expected.items()})
+
+
+def test_nlvr2_follows_its_script(load):
+    right = drawn()
+    rng = random.Random(4)
+    references = [{"example_id": name, "label": rng.random() < 0.5} for name in right]
+    predicted = [each["label"] == right[each["example_id"]] for each in references]
+    numbers = in_pieces(load("nlvr2_scores"), predicted, references)
+    assert (numbers["nlvr2_accuracy"], numbers["nlvr2_consistency"]) == pytest.approx(by_hand(right))
+
+
+def test_places_of_heads_against_loops(load):
+    gold = [drawn_boxes(1 + number % 3, seed=number) for number in range(30)]
+    boxes = [[], *drawn_boxes(29, seed=100)]
+    points = [[(x1 + x2) / 2, (y1 + y2) / 2] for x1, y1, x2, y2 in boxes[1:]]
+    points.insert(0, [])
+    hit = []
+    fit = []
+    for point, box, own in zip(points, boxes, gold, strict=True):
+        hit.append(any(x1 <= point[0] <= x2 and y1 <= point[1] <= y2 for x1, y1, x2, y2 in own) if point else False)
+        fit.append(any(plain_iou(box, each) >= 0.5 for each in own) if box else False)
+    assert 0 < sum(fit) < sum(hit) < 30
+    assert one_by_one(load("pointing_accuracy"), points, gold, "pointing_accuracy") == hit
+    assert one_by_one(load("box_accuracy"), boxes, gold, "box_accuracy") == fit
+    assert in_pieces(load("box_accuracy"), boxes, gold)["box_accuracy"] == pytest.approx(np.mean(fit))
+
+
+REFUSED = """[
+    ["box_accuracy", [[0, 0, 1, NaN]], [[[0, 0, 1, 1]]], "item 0"],
+    ["box_accuracy", [[0, 0, 1]], [[[0, 0, 1, 1]]], "item 0"],
+    ["box_accuracy", [[1, 0, 0, 1]], [[[0, 0, 1, 1]]], "item 0"],
+    ["box_accuracy", [[]], [[]], "item 0"],
+    ["pointing_accuracy", [[0, 0], [0, 0, 1, 1]], [[[0, 0, 1, 1]], [[0, 0, 1, 1]]], "item 1"],
+    ["refcoco_accuracy", [[]], [[0, 0, 1]], "item 0"],
+    ["vqa_accuracy", ["red"], [[]], "item 0"],
+    ["vgp_accuracy", ["likeness"], ["equivalence"], "likeness"],
+    ["nlvr2_scores", [true], [{"example_id": "dev-1-0-0", "label": null}], "label"],
+    ["nlvr2_scores", [true], [{"example_id": "dev-1", "label": true}], "dev-1"]
+]"""
+
+
+@pytest.mark.parametrize("name, predictions, references, named", json.loads(REFUSED))
+def test_what_cannot_be_scored_is_named(load, name, predictions, references, named):
+    with pytest.raises(ValueError, match=named):
+        load(name).compute(predictions=predictions, references=references)
+
+
+def test_unknown_kinds_columns_and_scores_are_named(load, tmp_path):
+    with pytest.raises(ValueError, match="continuous_strict"):
+        load("refcoco_accuracy", "area")
+    vqa = {"predictions": ["red"], "references": [["red"] * 10]}
+    with pytest.raises(ValueError, match="answer_types"):
+        load("vqa_accuracy").compute(**vqa, answer_kinds=["other"])
+    with pytest.raises(ValueError, match="answer_types has 2 values for 1"):
+        load("vqa_accuracy").compute(**vqa, answer_types=["other", "number"])
+    with pytest.raises(ValueError, match="box_accuracy"):
+        write_scores(tmp_path / "none", ["boxes"])
+    assert not (tmp_path / "none").exists()
+
+
+PUSHED = """import sys, evaluate
+from grounded_attention.commands.push import main
+from grounded_attention.training.publish.score_folders import write_scores
+write_scores("scores", ["box_accuracy"])
+codes = [main(["scores/box_accuracy", *each.split()]) for each in sys.argv[1:]]
+score = evaluate.load("org/found-boxes")
+score.add_batch(predictions=[[0, 0, 1, 1], []], references=[[[0, 0, 1, 1]]] * 2)
+print(codes, score.compute())
+"""
+
+
+def test_a_pushed_score_loads_by_its_name(loopback_hub, tmp_path):
+    loopback_hub.state.create("spaces", "org/other", False)
+    blob = loopback_hub.state.put_blob(b"print()")
+    loopback_hub.state.set_files("spaces", "org/other", {"main.py": blob}, "an app")
+    environment = {**loopback_hub.environment(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
+    calls = ["org/found-boxes", "org/found-boxes", "org/other", "org/found-boxes --licence mit"]
+    done = subprocess.run(
+        [sys.executable, "-c", PUSHED, *calls],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.splitlines()[-1] == "[0, 0, 2, 2] {'box_accuracy': 0.5, 'box_count': 2}"
+    assert "--licence" in done.stderr
+    files = set(loopback_hub.files("org/found-boxes", kind="spaces")) - {".gitattributes"}
+    assert files == {"README.md", "found-boxes.py", "index.html"}
+    card = loopback_hub.read("org/found-boxes", "README.md", kind="spaces").decode()
+    assert 'evaluate.load("org/found-boxes")' in card
+    assert loopback_hub.files("org/other", kind="spaces") == ["main.py"]
