@@ -143,7 +143,7 @@ $(TRAINERS): .venv-trainers/%:
 	$@/bin/pip install --quiet --disable-pip-version-check $(shell grep '^torch==' constraints.txt) --editable ".[train]" \
 	  $(PACKAGES) pytest
 	rm -rf build *.egg-info
-	HF_HUB_OFFLINE=1 USE_HF=1 PYTHONPATH=$(CURDIR)/tests/trainers/site:$(CURDIR) $@/bin/python -m pytest tests/trainers/test_$*.py
+	HF_HUB_OFFLINE=1 USE_HF=1 PYTHONPATH=$(CURDIR)/tests/trainers/stand_ins:$(CURDIR) $@/bin/python -m pytest tests/trainers/test_$*.py
 
 SEED ?= 1
 FAULTS ?= 150
