@@ -177,3 +177,23 @@ def test_a_template_that_leaves_out_texts_is_refused(folder, monkeypatch):
     monkeypatch.setattr(template, "_swift_encode", shortened)
     with pytest.raises(ValueError, match="marks of phrases"):
         trainer.data_collator([trainer.train_dataset[0]])
+
+
+def test_texts_alone_pass_and_a_row_that_cannot_be_read_ends_training(folder, monkeypatch, tmp_path):
+    rows = [json.loads(line) for line in (folder / "rows/swift.jsonl").read_text().splitlines()[:2]]
+    rows[1]["objects"]["bbox"] = rows[1]["objects"]["bbox"][:1]  # a place for a second box
+    words = {"messages": [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hello."}]}
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in (rows[0], words)))
+    trainer = made_trainer(folder, monkeypatch, dataset=path)
+    batch = trainer.data_collator([trainer.train_dataset[number] for number in range(2)])
+    assert batch["phrase_mask"].any(2).sum(1).tolist() == [2, 0]
+    loss, _ = loss_and_gradients(trainer, batch)
+    assert torch.isfinite(loss)
+    path = tmp_path / "wrong.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    with pytest.raises(ValueError, match="objects: too few for <bbox>"):
+        made_trainer(folder, monkeypatch, dataset=path)
+    trainer.train_dataset.dataset = trainer.train_dataset.dataset.from_list(rows)
+    with pytest.raises(ValueError, match=r"a row cannot be supervised: .*objects: too few for <bbox>"):
+        trainer.data_collator([trainer.train_dataset[1]])

@@ -1,6 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Attention supervision in other Trainers: one step equals a step by hand, however the rows are accumulated."""
 
+import re
+
 import pytest
 import torch
 from datasets import Dataset
@@ -13,6 +15,7 @@ from grounded_attention.processing.grounded_batch import DroppedPhrase
 from grounded_attention.supervision import get_method
 from grounded_attention.supervision import method as method_file
 from grounded_attention.training.loop.grounding_collator import GroundingCollator
+from grounded_attention.training.loop.head_report import HeadReport
 from grounded_attention.training.loop.trainer_mixin import GroundingTrainerMixin, grounding_loss
 from tests.helpers.tiny_trainer import weights
 from tests.helpers.tiny_vlm_examples import make_rows
@@ -268,3 +271,40 @@ def test_supervision_of_nothing_speaks_up(tmp_path, monkeypatch, change, warning
     else:
         (line,) = lines
         assert warning in line
+
+
+def test_a_report_of_heads_equals_the_audit_of_the_same_rows(tmp_path, capsys):
+    """At each evaluation one line; its number is that of the best head by eager maps."""
+    processor = make_processor("llava")
+    model = make_model("llava", processor.tokenizer)
+    collate = GroundingCollator(processor)
+    kind = type("Taught", (GroundingTrainerMixin, Trainer), {})
+    arguments = TrainingArguments(
+        str(tmp_path), use_cpu=True, remove_unused_columns=False, report_to="none", per_device_eval_batch_size=2
+    )
+    trainer = kind(
+        model=model, args=arguments, data_collator=collate, eval_dataset=make_rows(), method=get_method("direct"),
+        callbacks=[HeadReport()],
+    )  # fmt: skip
+    numbers = trainer.evaluate()
+    printed = capsys.readouterr().out
+    found = re.search(r"best head right for ([\d.]+)% of (\d+) words \((\d+)-(\d+); chance", printed)
+    share, words, layer, head = (float(each) for each in found.groups())
+    right = []
+    batch = collate(make_rows())
+    model.set_attn_implementation("eager")
+    maps = model(**collate.processor.model_inputs(batch), output_attentions=True).attentions
+    for row, phrases in enumerate(batch["phrase_mask"]):
+        gold = torch.zeros_like(phrases[0], dtype=torch.float)[:, None] * batch["phrase_regions"][row][:1]
+        for mask, regions in zip(phrases, batch["phrase_regions"][row], strict=True):
+            gold = torch.maximum(gold, mask[:, None] * (regions > 0))
+        columns = batch["region_positions"][row]
+        seen = batch["region_candidate_mask"][row]
+        for place, wanted in enumerate(gold):
+            if wanted.any():
+                position = batch["text_positions"][row, place]
+                attention = maps[int(layer)][row, int(head), position, columns].masked_fill(~seen, -1.0)
+                right.append(bool(wanted[attention.argmax()]))
+    assert words == len(right) == numbers["eval_head_words"]
+    assert share == pytest.approx(100 * sum(right) / len(right), abs=0.06)
+    assert numbers["eval_best_head"] == pytest.approx(sum(right) / len(right))

@@ -42,8 +42,8 @@ class HeadReport(TrainerCallback):
         was_training = model.training
         model.eval()
         for batch in eval_dataloader:
-            if "phrase_mask" not in batch:
-                raise ValueError("HeadReport: the batches have no phrases: give data_collator=GroundingCollator(...)")
+            if "phrase_mask" not in batch:  # of an evaluation that generates answers
+                continue
             batch = {**batch, **metric.prepare_batch(batch)}
             self._reports.start(metric.forward_kwargs(batch))
             try:
@@ -52,11 +52,14 @@ class HeadReport(TrainerCallback):
                 reports = self._reports.stop()
             metric.update(SimpleNamespace(attentions=reports), batch)
         model.train(was_training)
-        numbers = metric.compute(merged_state(metric))
-        words = numbers["text_to_region_tokens"]
-        if state.is_world_process_zero and not words:
-            print("heads: no word of the evaluation rows is grounded")
+        merged = merged_state(metric)
+        words = 0
+        if merged:
+            numbers = metric.compute(merged)
+            words = numbers["text_to_region_tokens"]
         if not words:
+            if state.is_world_process_zero:
+                print("heads: no word of the evaluation's rows is grounded, so none is reported")
             return
         best = summarise(numbers, numbers)
         layer, head = best["head"]

@@ -74,6 +74,9 @@ class GroundedProcessor(SupervisedDatasetProcessor):
     ) -> tuple[list[int], list[int]]:
         grounding = self.grounding
         texts, phrases = grounding.read(record_of(prompt, response, images))
+        given = [message["content"] for message in [*prompt, *response]]
+        if texts != given:
+            raise ValueError(f"our reader reads {texts!r:.80}, LLaMA-Factory has {given!r:.80}")
         row = FollowedRow(texts, phrases)
         marked = []
         for number, message in enumerate([*prompt, *response]):

@@ -20,6 +20,7 @@ from swift.trainers import Seq2SeqTrainer, TrainerFactory
 from grounded_attention.training.loop.head_report import HeadReport
 from grounded_attention.training.loop.trainer_mixin import GroundingTrainerMixin
 from grounded_attention.utils.named_types import Columns, Fields
+from grounded_attention.utils.open_images import picture_size
 
 from .followed_rows import GROUNDING, CompletedBatches, FollowedRow, Grounding, PlacedToken
 from .options import TrainerOptions
@@ -58,27 +59,35 @@ def mark_row(row: FollowedRow, texts: Sequence[str], inputs: Any) -> None:
         row (`FollowedRow`): the row.
         texts (sequence of `str`): the messages as our reader filled them: names and boxes stand in their places.
         inputs (`StdTemplateInputs`): the row of ms-swift, which is changed.
+
+    Raises:
+        ValueError: if the reader has other texts than ms-swift.
     """
     names = list(inputs.objects.get("ref") or ())
     used = 0
-    for number, message in enumerate(inputs.messages):
-        filled = texts[number]
+    contents = []
+    for number, (message, filled) in enumerate(zip(inputs.messages, texts, strict=True)):
         place = 0
         made = ""
         for part in _PLACES.split(message["content"]):
-            if part == "<ref-object>":
-                end = place + len(names[used])
-                names[used] = row.marked(number, place, end)
-                used += 1
+            if part == "<bbox>":
+                place = filled.index("]", place) + 1
                 made += part
-            elif part == "<bbox>":
-                end = filled.index("]", place) + 1
-                made += part
-            else:
-                end = place + len(part)
-                made += row.marked(number, place, end)
+                continue
+            words = names[used] if part == "<ref-object>" else part
+            end = place + len(words)
+            if filled[place:end] != words:
+                raise ValueError(f"our reader reads {filled!r:.80}, ms-swift has {message['content']!r:.80}")
+            marked = row.marked(number, place, end)
             place = end
-        message["content"] = made
+            if part == "<ref-object>":
+                names[used] = marked
+                used += 1
+                marked = part
+            made += marked
+        contents.append(made)
+    for message, content in zip(inputs.messages, contents, strict=True):
+        message["content"] = content
     if names:
         inputs.objects["ref"] = names
 
@@ -94,9 +103,10 @@ def encode_row(self: Any, inputs: Any) -> Any:
     try:
         texts, phrases = grounding.read(record_of(inputs.messages, inputs.images, inputs.objects))
         row = FollowedRow(texts, phrases)
+        if phrases:
+            mark_row(row, texts, inputs)
     except ValueError as error:  # told when a batch has the row: here ms-swift would take another one
         problem = str(error)
-    mark_row(row, texts, inputs)
     self.followed_row = row
     try:
         encoded = _encode_row(self, inputs)
@@ -105,7 +115,7 @@ def encode_row(self: Any, inputs: Any) -> Any:
     if isinstance(encoded, list):
         raise ValueError("truncation_strategy split loses phrases: give delete, left or right")
     row.problem = problem or row.problem
-    sizes = [list(image.size) for image in inputs.images]
+    sizes = [list(picture_size(image, "a picture")) for image in inputs.images]
     encoded[GROUNDING] = row.entry(encoded["input_ids"], sizes, grounding.special)
     for name in ("input_ids", "labels"):
         if encoded.get(name) is not None:
