@@ -104,7 +104,7 @@ def check(groups, expected):
             assert counts.reachable[number] == reachable
             assert counts.chance[number] == pytest.approx(chance)
             assert_array_equal(counts.correct[number], right)
-            assert_allclose(counts.share[number], share, atol=1e-5)
+            assert_allclose(counts.share[number], share, rtol=1e-5, atol=1e-5)
             compared += 1
     assert compared == len(expected)
 

@@ -13,7 +13,7 @@ from tests.helpers.project_files import ROOT
 from tests.helpers.run_elsewhere import run_elsewhere
 from tests.training.runs import assert_ran
 
-TEMPLATES = ("trained", "trained_vlm", "in_progress", "rows", "regions", "pseudo_labels")
+TEMPLATES = ("trained", "trained_vlm", "in_progress", "rows", "regions", "pseudo_labels", "score")
 CARDS = sorted(path for path in (ROOT / "model_cards").glob("*.md") if path.stem not in TEMPLATES)
 SECTIONS = ("Use", "How it was made", "Results", "Controls", "Intended use", "Limits", "Licence", "Citation")
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "runs", "after", "red", "ball"]
