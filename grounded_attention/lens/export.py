@@ -30,7 +30,8 @@ def export_lens(looks: Iterable[Exported], kind: str) -> str:
         kind (`str`): `"label-studio"`: a list of tasks with predictions, for a labelling configuration with
             `<Image name="image">` and `<RectangleLabels name="label">`; `"fiftyone"`: a list of samples with
             `filepath` and `detections`, boxes as x, y, width, height in [0, 1]; or `"coco"`: results of COCO, boxes as
-            x, y, width, height in pixels, with the word as `category_name`.
+            x, y, width, height in pixels, with the picture's name as `image_id` and the word as `category_name`, since
+            words have no number of a category.
 
     Returns:
         `str`: JSON.

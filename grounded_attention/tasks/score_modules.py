@@ -105,6 +105,23 @@ class ScoreModule(evaluate.Metric):
             features=Features({"predictions": prediction, "references": reference}),
         )
 
+    def add_batch(self, *, predictions: Any = None, references: Any = None, **kwargs: Any) -> None:
+        """Adds items; of a row the columns are taken that the score reads."""
+        picked = references
+        if references is not None:
+            picked = [self._columns_of(reference) for reference in references]
+        super().add_batch(predictions=predictions, references=picked, **kwargs)
+
+    def add(self, *, prediction: Any = None, reference: Any = None, **kwargs: Any) -> None:
+        """Adds an item, as `add_batch`."""
+        super().add(prediction=prediction, reference=self._columns_of(reference), **kwargs)
+
+    def _columns_of(self, reference: Any) -> Any:
+        _, kinds = SCORES[self.score].features(self.kind)
+        if not isinstance(kinds, Mapping) or not isinstance(reference, Mapping):
+            return reference
+        return {name: reference.get(name) for name in kinds}
+
     def _compute(self, predictions: Sequence[Any], references: Sequence[Any], **columns: Sequence[Any]) -> Fields:
         score = SCORES[self.score]
         for name, values in columns.items():
@@ -249,7 +266,7 @@ SCORES: dict[str, Score] = {
         "an answer, a string",
         "the question, a row of the builder gqa: " + ", ".join(QUESTION),
         "Hudson and Manning, 2019: GQA",
-        lambda kind: (TEXT, {name: GQA_FEATURES[name] for name in ("image_id", *QUESTION, "semantic")}),
+        lambda kind: (TEXT, {name: GQA_FEATURES[name] for name in (*QUESTION, "semantic")}),
         _gqa_metric,
         (
             "red",

@@ -137,7 +137,13 @@ def test_gqa_follows_its_script(load):
     rng = random.Random(3)
     questions = random_questions(rng)
     predicted = [rng.choice((row["answer"], *ANSWERS)) for row in questions]
-    numbers = in_pieces(load("gqa_scores"), predicted, questions)
+    rows = [
+        {**question, "phrases": [], "annotations": None} for question in questions
+    ]  # a builder's have more columns
+    numbers = in_pieces(load("gqa_scores"), predicted, rows)
+    incomplete = [{name: value for name, value in rows[0].items() if name != "valid"}]
+    with pytest.raises(ValueError, match="item 0: the reference has no valid"):
+        load("gqa_scores").compute(predictions=predicted[:1], references=incomplete)
     names = [row["example_id"] for row in questions]
     expected = by_loops(dict(zip(names, predicted, strict=True)), questions)
     assert numbers.pop("gqa_count") == len(questions)
