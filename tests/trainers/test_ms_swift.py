@@ -79,13 +79,15 @@ def test_loss_and_gradients_equal_those_of_the_mixin(folder, monkeypatch, tmp_pa
 
 def test_two_processes_equal_accumulation_and_ten_steps_lower_the_loss(folder):
     fixed = {"train_dataloader_shuffle": False, "dataset_shuffle": False}
-    one = arguments(folder, gradient_accumulation_steps=2, output_dir="one", **fixed)
-    two = arguments(folder, gradient_accumulation_steps=1, output_dir="two", max_steps=4, **fixed)
+    history = SwiftSft(arguments(folder, gradient_accumulation_steps=2, output_dir="one", **fixed)).main()[
+        "log_history"
+    ]
+    accumulated = [each["loss_text_to_region"] for each in history if "loss_text_to_region" in each]
+    two = arguments(folder, gradient_accumulation_steps=1, output_dir="two", max_steps=3, **fixed)
     command = Path(swift.__file__).parent / "cli/sft.py"
-    accumulated = logged(run([command, *one], folder))
     launch = ["-m", "torch.distributed.run", "--nproc_per_node", 2, "--master_port", 29533]
     parted = logged(run([*launch, command, *two], folder))
-    assert accumulated[:4] == pytest.approx(parted, rel=2e-3)
+    assert accumulated[:3] == pytest.approx(parted, rel=2e-3)
     assert accumulated[-1] < 0.98 * accumulated[0]
     assert len(accumulated) == 10
 
