@@ -183,4 +183,4 @@ bench-gpu: $(INSTALLED)  ## measure training steps, `look` and `heads` on this G
 	$(BIN)/python -m benchmarks.gpu
 
 clean:  ## remove the environment, runs and generated data
-	rm -rf .venv .venv-newest .venv-oldest .venv-space .cache runs data dist site
+	rm -rf .venv .venv-newest .venv-oldest .venv-space .venv-trainers .cache runs data dist site
