@@ -14,7 +14,7 @@ from transformers import AutoModelForImageTextToText
 
 from tests.trainers.commands import logged, run
 from tests.trainers.reference import check_regions, compare, loss_and_gradients, reference, row_of, same_grounding
-from tests.trainers.small_qwen import save_model, write_rows
+from tests.trainers.small_qwen import draw, save_model, write_rows
 
 EXAMPLE = Path(__file__).parents[2] / "examples/ms_swift"
 
@@ -199,3 +199,31 @@ def test_texts_alone_pass_and_a_row_that_cannot_be_read_ends_training(folder, mo
     trainer.train_dataset.dataset = trainer.train_dataset.dataset.from_list(rows)
     with pytest.raises(ValueError, match=r"a row cannot be supervised: .*objects: too few for <bbox>"):
         trainer.data_collator([trainer.train_dataset[1]])
+
+
+def test_phrases_of_two_pictures_and_two_turns(folder, monkeypatch, tmp_path):
+    """The same words stand in the question too: only those before a box are its phrase, in the picture of the box."""
+    (red, one), (black, two) = draw(tmp_path / "a.png", 11)
+    (green, three), _ = draw(tmp_path / "b.png", 12)
+    turns = (
+        ("user", "<image>First. <image>Where is <ref-object> in the second?"),
+        ("assistant", "<ref-object><bbox> yes"),
+        ("user", f"And {red} in the first, and again {red}?"),
+        ("assistant", "It is <ref-object><bbox>, <ref-object><bbox>."),
+    )
+    messages = [{"role": role, "content": content} for role, content in turns]
+    objects = {"ref": [green, green, red, black], "bbox": [three, one, two], "image_id": [1, 0, 0]}
+    pictures = [str(tmp_path / "a.png"), str(tmp_path / "b.png")]
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"messages": messages, "images": pictures, "objects": objects}))
+    trainer = made_trainer(folder, monkeypatch, dataset=path)
+    batch = trainer.data_collator([trainer.train_dataset[0]])
+    ids = batch["input_ids"][0]
+    decode = trainer.template.tokenizer.decode
+    found = []
+    for mask, regions in zip(batch["phrase_mask"][0], batch["phrase_regions"][0], strict=True):
+        places = batch["text_positions"][0][mask]
+        assert decode(ids[places[-1] + 1 :]).startswith("<|object_ref_end|><|box_start|>")
+        images = set(batch["region_image"][0][regions > 0].tolist())
+        found.append((decode(ids[places]), images))
+    assert found == [(green, {1}), (red, {0}), (black, {0})]
