@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 
-LOGGED = re.compile(r"'(loss_text_to_region|loss)': '?([\d.e+-]+)'?")
+LOGGED = re.compile(r"'loss_text_to_region': '?([\d.e+-]+)'?")
 
 
 def run(command, folder, **variables):
@@ -19,6 +19,6 @@ def run(command, folder, **variables):
     return text
 
 
-def logged(text, name="loss_text_to_region"):
-    """The numbers of a name, in the order of the steps."""
-    return [float(value) for key, value in LOGGED.findall(text) if key == name]
+def logged(text):
+    """The attention losses, in the order of the steps."""
+    return [float(value) for value in LOGGED.findall(text)]

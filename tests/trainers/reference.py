@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from peft import PeftModel
 from transformers import AutoModelForImageTextToText, AutoProcessor, Trainer, TrainingArguments
 
 from grounded_attention import GroundingCollator, GroundingTrainerMixin, get_method
@@ -104,3 +105,11 @@ def check_regions(batch, row, boxes):
         covered = sides.clamp(min=0).prod(1) / area
         assert torch.equal(marked > 0, covered >= 0.5)
         assert marked.any()
+
+
+def check_adapter(model, adapter):
+    """An adapter that was trained loads beside its model with peft alone; training starts with zeros."""
+    adapted = PeftModel.from_pretrained(AutoModelForImageTextToText.from_pretrained(model), adapter)
+    weights = [each for name, each in adapted.named_parameters() if "lora_B" in name]
+    assert weights
+    assert max(float(each.abs().max()) for each in weights) > 0

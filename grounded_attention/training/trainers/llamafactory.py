@@ -24,7 +24,7 @@ from .followed_rows import GROUNDING, CompletedBatches, FollowedRow, Grounding
 from .options import TrainerOptions
 
 NOT_REENTRANT = "use_reentrant_gc=false"
-_get_dataset = loader._get_preprocessed_dataset
+_get_tokens = loader._get_preprocessed_dataset
 
 
 class Launch:
@@ -102,7 +102,7 @@ class GroundedProcessor(SupervisedDatasetProcessor):
         return [list(picture.size) for picture in pictures]
 
 
-def get_dataset(
+def get_tokens(
     dataset: Any,
     data_args: Any,
     training_args: Any,
@@ -122,7 +122,7 @@ def get_dataset(
         raise ValueError("the model has no processor of images: attention supervision needs a vision-language model")
     if dataset is not None and not hasattr(Launch, GROUNDING):
         Launch.grounding = Grounding(Launch.options, _records(dataset), processor)
-    return _get_dataset(dataset, data_args, training_args, stage, template, tokenizer, processor, **more)
+    return _get_tokens(dataset, data_args, training_args, stage, template, tokenizer, processor, **more)
 
 
 def _records(dataset: Any) -> Iterator[Columns]:
@@ -137,6 +137,8 @@ def make_processor(*args: Any, **kwargs: Any) -> GroundedProcessor:
 
 
 def make_collator(*args: Any, **kwargs: Any) -> CompletedBatches:
+    if not hasattr(Launch, GROUNDING):
+        raise ValueError("tokenized_path: rows that were made into tokens before have lost their boxes; remove it")
     return CompletedBatches(SFTDataCollatorWith4DAttentionMask(*args, **kwargs), Launch.grounding)
 
 
@@ -152,7 +154,7 @@ class FactoryTrainer(GroundingTrainerMixin, CustomSeq2SeqTrainer):
 
     @staticmethod
     def _check_options(trainer: Any) -> None:
-        """`get_dataset` has checked them."""
+        """`get_tokens` has checked them."""
 
 
 def main(arguments: list[str]) -> None:
@@ -165,7 +167,7 @@ def main(arguments: list[str]) -> None:
         raise SystemExit("give two files: python -m grounded_attention.training.trainers.llamafactory TRAIN GROUNDING")
     theirs, ours, *more = arguments
     Launch.options = TrainerOptions.from_file(ours)
-    loader._get_preprocessed_dataset = get_dataset
+    loader._get_preprocessed_dataset = get_tokens
     loader.SupervisedDatasetProcessor = make_processor
     workflow.SFTDataCollatorWith4DAttentionMask = make_collator
     workflow.CustomSeq2SeqTrainer = FactoryTrainer

@@ -32,6 +32,7 @@ _encode_row = Template._encode_truncated
 _tokenize = Template._tokenize
 _truncate = Template._truncate
 _get_dataset = SwiftSft._get_dataset
+_prepare_dataset = SwiftSft._prepare_dataset
 
 
 def read_options() -> TrainerOptions:
@@ -140,14 +141,19 @@ def truncate(self: Any, input_ids: list[int], labels: Any, encoded: Any, truncat
     return [ids[0], *(input_ids[place] for place in kept[1:])], labels
 
 
-def get_dataset(self: Any) -> tuple[Any, Any]:
-    """Their data; the first rows say how boxes are written."""
+def prepare_dataset(self: Any) -> Any:
+    """Their data as tokens, where attention can be supervised.
+
+    Raises:
+        ValueError: if rows are joined or parted, have lost their boxes, or the loss is none of `swift sft`.
+    """
     args = self.args
     refused = {
         "rlhf_type": "only sft",
         "packing": "rows are packed",
         "padding_free": "rows are packed",
         "cached_dataset": "its rows have lost their boxes",
+        "cached_val_dataset": "its rows have lost their boxes",
     }
     for name, reason in refused.items():
         if getattr(args, name, None):
@@ -156,8 +162,14 @@ def get_dataset(self: Any) -> tuple[Any, Any]:
         raise ValueError(f"sequence_parallel_size={args.sequence_parallel_size}: rows are parted; give 1")
     if args.task_type != "causal_lm":
         raise ValueError(f"task_type={args.task_type}: attention is supervised of causal_lm")
+    return _prepare_dataset(self)
+
+
+def get_dataset(self: Any) -> tuple[Any, Any]:
+    """Their data; the first rows say how boxes are written."""
     train, validation = _get_dataset(self)
     processor = self.template.processor
+    # Where pictures are resized by ms-swift itself, their processor is told not to.
     settings = {"do_resize": False} if hasattr(processor.image_processor, "merge_size") else {}
     model_type = self.model.config.model_type
     options = read_options()
@@ -197,11 +209,12 @@ class SwiftTrainer(GroundingTrainerMixin, Seq2SeqTrainer):
 
     @staticmethod
     def _check_options(trainer: Any) -> None:
-        """`get_dataset` has checked them."""
+        """`prepare_dataset` has checked them."""
 
 
 Template._encode_truncated = encode_row
 Template._tokenize = tokenize
 Template._truncate = truncate
 SwiftSft._get_dataset = get_dataset
+SwiftSft._prepare_dataset = prepare_dataset
 TrainerFactory.TRAINER_MAPPING["causal_lm"] = f"{__name__}.{SwiftTrainer.__name__}"
