@@ -134,8 +134,9 @@ def look(
     lines = []
     for title, lens in zip(titles, lenses, strict=True):
         lines += _lines(title, lens)
+    lines.append(f"open {output}" if export is None else f"written to {output}, for {export}")
     numbers = [lens.to_dict() for lens in lenses]
-    return numbers if len(numbers) > 1 else numbers[0], "\n".join([*lines, f"open {output}"])
+    return numbers if len(numbers) > 1 else numbers[0], "\n".join(lines)
 
 
 def _read_inputs(words: list[str], source: RowSource) -> list[tuple[str, list[Any], str]]:
