@@ -13,12 +13,12 @@ import torch
 from accelerate import PartialState
 from transformers.utils import logging
 
-from grounded_attention.analysis.dependency_parses import read_conllu, relation_examples
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.licences import read_scenes, scenes_command
 from grounded_attention.heads.boxes import CENTRE, RANDOM
 from grounded_attention.heads.card import BEST_COLUMNS, CARD, HEADS, best_row, boxes_table
 from grounded_attention.heads.changes import Changes, compare
+from grounded_attention.heads.dependency_parses import read_conllu, relation_examples
 from grounded_attention.heads.example_attention import ExampleAttention, capture_examples
 from grounded_attention.heads.examples import AuditExample, grounded_examples
 from grounded_attention.heads.heads_file import FILE

@@ -12,7 +12,6 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModel, AutoModelForPreTraining, AutoTokenizer
 from transformers.utils import logging
 
-from grounded_attention.analysis.dependency_parses import Parse, read_conllu, relation_examples, spacy_parses
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.regions.table import RegionTable
@@ -22,6 +21,7 @@ from grounded_attention.families import FAMILIES
 from grounded_attention.heads import SAME_SPLIT
 from grounded_attention.heads.card import HEADS, HEADS_FIGURE, boxes_table, put_heads_in_card
 from grounded_attention.heads.changes import Changes, compare
+from grounded_attention.heads.dependency_parses import Parse, read_conllu, relation_examples, spacy_parses
 from grounded_attention.heads.example_attention import ExampleAttention, capture_examples
 from grounded_attention.heads.examples import (
     AuditExample,

@@ -10,10 +10,10 @@ from pathlib import Path
 import pyarrow.parquet as parquet
 import torch
 
-from grounded_attention.analysis.dependency_parses import read_conllu
 from grounded_attention.commands import convert, heads, pseudo_ground
 from grounded_attention.dataset_scripts.regions.boxes import read_boxes
 from grounded_attention.families import VLM
+from grounded_attention.heads.dependency_parses import read_conllu
 from grounded_attention.heads.heads_file import ChosenHeads
 from grounded_attention.training.experiments.models import load_model, make_processor
 from grounded_attention.training.recipes.model_family import head_class

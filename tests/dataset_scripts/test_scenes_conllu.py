@@ -6,12 +6,12 @@ from collections import defaultdict
 
 import pytest
 
-from grounded_attention.analysis.dependency_parses import read_conllu, relation_examples
 from grounded_attention.dataset_scripts.builders.flickr30k_entities import Flickr30kEntities
 from grounded_attention.dataset_scripts.scenes.annotators import PAIR_TEMPLATES, RELATION_WORDS, TEMPLATES
 from grounded_attention.dataset_scripts.scenes.captions import Caption, Entity, Mention
 from grounded_attention.dataset_scripts.scenes.dataset import scene_record, write_scenes
 from grounded_attention.dataset_scripts.scenes.writers_conllu import CLAUSES, conllu, parse
+from grounded_attention.heads.dependency_parses import read_conllu, relation_examples
 from grounded_attention.heads.examples import grounded_examples
 
 IMAGES = 30

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from grounded_attention.analysis.dependency_parses import (
+from grounded_attention.heads.dependency_parses import (
     align_words,
     phrase_head,
     read_conllu,

@@ -19,9 +19,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from grounded_attention.heads.examples import AuditExample
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.utils.bounded_files import read_text
+
+from .examples import AuditExample
 
 SPACY_MODEL = "en_core_web_sm"
 COLUMNS = 10
