@@ -21,9 +21,9 @@ examples:
   # rows of a data set, on one page
   grounded-attention look --data lmms-lab/RefCOCO --split val --max-rows 4 --model Qwen/Qwen2.5-VL-3B-Instruct
 
-  # answers that a server generated: a table of words, and a page of three rows; in two processes
+  # answers that a server generated: a table of words; in two processes
   torchrun --nproc_per_node 2 -m grounded_attention look --data questions.jsonl --answers answers.jsonl \\
-      --model Qwen/Qwen2.5-VL-3B-Instruct --dtype bfloat16 --output lens.parquet --page-rows 0,3,7
+      --model Qwen/Qwen2.5-VL-3B-Instruct --dtype bfloat16 --output lens.parquet
 
   # boxes of the words of the answer, as predictions of Label Studio
   grounded-attention look dog.jpg "What is it?" --model runs/my_vlm --export label-studio --output tasks.json
@@ -60,7 +60,6 @@ def look(
     output: str = "lens.html",
     answers: str | None = None,
     answer_ids: str | None = None,
-    page_rows: str | None = None,
     batch_size: Positive | None = None,
     export: Annotated[str, EXPORTS] | None = None,
 ) -> tuple[Any, str] | None:
@@ -77,10 +76,9 @@ def look(
         rows: of a word its own tokens, or what produced them
         again: crop the first image where the model looked, and ask once more
         output (FILE): page, picture or numbers; of --answers a table, a name that ends in .parquet
-        answers (FILE): given answers of all rows of --data: output of the OpenAI Batch API, vLLM or SGLang, or the
-            name of a column; messages: their last turns
+        answers (FILE): given answers of all rows of --data: output of the OpenAI Batch API or vLLM, or the name
+            of a column; messages: their last turns
         answer_ids (COLUMN): column of --data with the ids of --answers (default: the one that has all)
-        page_rows (N,N): rows of --answers on a page, beside the table
         batch_size (N): rows of --answers that are read in one pass (default: 8)
         export: write the boxes of the answers' words for a tool of labelling, to an --output that ends in .json
     """
@@ -96,9 +94,9 @@ def look(
             raise ValueError(f"--answers gives all answers of one model: remove {given}")
         from .look_answers import AnswerOptions, look_at_answers
 
-        options = AnswerOptions(answers, answer_ids, page_rows, batch_size, heads, form, rows)
+        options = AnswerOptions(answers, answer_ids, batch_size, heads, form, rows)
         return look_at_answers(images_and_question, source, model, loading, options, output)
-    for name, value in (("answer-ids", answer_ids), ("page-rows", page_rows), ("batch-size", batch_size)):
+    for name, value in (("answer-ids", answer_ids), ("batch-size", batch_size)):
         if value is not None:
             raise ValueError(f"--{name} is for --answers")
     check_suffix(output)

@@ -9,12 +9,10 @@ from typing import Any
 from grounded_attention.dataset_scripts.regions.extraction_run import join_processes
 from grounded_attention.dataset_scripts.rows.chats import row_images
 from grounded_attention.dataset_scripts.rows.columns import LONGEST_TEXT
-from grounded_attention.lens.answered import BATCH, Looked, ManyLooks, ask_row, describe_others
+from grounded_attention.lens.answered import BATCH, ManyLooks, ask_row, describe_others
 from grounded_attention.lens.answers import IDS, GivenAnswer, read_answers
 from grounded_attention.lens.lens_table import check_table_name, look_table
-from grounded_attention.lens.page import lens_page
 from grounded_attention.utils.named_types import Row
-from grounded_attention.utils.whole_files import write_text
 
 from .models import ModelOptions, read_heads
 from .rows_options import RowSource
@@ -28,7 +26,6 @@ class AnswerOptions:
 
     answers: str
     ids: str | None
-    page_rows: str | None
     batch_size: int | None
     heads: str
     form: str
@@ -38,20 +35,18 @@ class AnswerOptions:
 def look_at_answers(
     words: Sequence[str], source: RowSource, model: str, loading: ModelOptions, options: AnswerOptions, output: str
 ) -> tuple[Any, str] | None:
-    """Writes the table, and in the first process the page of some rows."""
+    """Writes the table; the first process returns what was found."""
     path = check_table_name(output)
     if source.data is None or len(words) > 1:
         raise ValueError("--answers are those of the rows of --data: give it, and a question for all rows or none")
     join_processes(cpu=loading.device == "cpu")
     rows = _Rows(source, words)
     answers = _answers(rows, options)
-    shown = _page_rows(options.page_rows, answers)
     loaded, processor = loading.load(model)
     heads = read_heads(options.heads)
     looks = ManyLooks(loaded, processor, heads, options.form, options.token_rows, options.batch_size or BATCH)
     ids = IDS if options.ids is None else (options.ids,)
-    about = {"model": model, "data": source.data, "split": source.split, "question": "".join(words)}
-    found = look_table(looks, rows, answers, path, source=about, ids=ids)
+    found = look_table(looks, rows, answers, path, ids=ids)
     if found is None:
         return None
     count = found["rows"]
@@ -61,13 +56,6 @@ def look_at_answers(
     if found["other_answers"]:
         lines.append(describe_others(count, [f"row {number}" for number in found["other_answers"]]))
     lines.append(f"written to {path}")
-    if shown:
-        asked = [ask_row(row, answers[number], number, ids) for number, row in enumerate(rows) if number in shown]
-        looked: list[Looked] = list(looks.look(asked, lambda each: each))
-        titles = [": ".join(filter(None, (each.asked.name, each.asked.id))) for each in looked]
-        page = path.with_suffix(".html")
-        write_text(page, lens_page([each.lens for each in looked], titles))
-        lines.append(f"open {page}")
     return found, "\n".join(lines)
 
 
@@ -108,14 +96,3 @@ def _answers(rows: Iterable[Row], options: AnswerOptions) -> list[GivenAnswer | 
     if is_file:
         answers = read_answers(options.answers, ids, options.ids)
     return [answer if has else None for answer, has in zip(answers, pictured, strict=True)]
-
-
-def _page_rows(text: str | None, answers: Sequence[GivenAnswer | None]) -> set[int]:
-    """The numbers of --page-rows."""
-    shown = set()
-    for part in text.split(",") if text else ():
-        number = int(part) if part.strip().isdecimal() else len(answers)
-        if number >= len(answers) or answers[number] is None:
-            raise ValueError(f"--page-rows {text}: {part!r} is no row with an answer; rows: 0 to {len(answers) - 1}")
-        shown.add(number)
-    return shown

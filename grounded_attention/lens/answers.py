@@ -14,10 +14,7 @@ from grounded_attention.utils.plain_text import shorten_values
 
 ID = "custom_id"  # of a request
 IDS = (ID, "id", "image_id", "question_id")  # columns that may have it
-HINT = (
-    "each line is an answer of the OpenAI Batch API or of `vllm run-batch`, a chat completion, or an answer of "
-    "SGLang's /generate"
-)
+HINT = "each line is an answer of the OpenAI Batch API or of `vllm run-batch`, or a chat completion"
 BY_COLUMN = "name the column of --data that has these ids: --answer-ids, `column`"
 _TOKEN = re.compile(r"token_id:(\d+)")
 
@@ -41,8 +38,8 @@ def read_answers(path: str | Path, rows: Iterable[Row], column: str | None = Non
 
     Args:
         path (`str` or `Path`): JSON lines: the output of the OpenAI Batch API or of `vllm run-batch` (chat or
-            completions), chat completions themselves, or answers of SGLang's `/generate`. Tokens are taken from
-            `token_ids`, from `logprobs` with tokens such as `token_id:42`, or from `meta_info.output_token_logprobs`.
+            completions), or chat completions themselves. Tokens are taken from `token_ids`, or from `logprobs` with
+            tokens such as `token_id:42`.
         rows (iterable of rows): the rows, such as [`grounded_rows`].
         column (`str`, *optional*): the column of the rows that has the ids of the answers (`custom_id`); by default
             the one of `custom_id`, `id`, `image_id` and `question_id` that has each of them once. Answers without ids
@@ -114,8 +111,6 @@ def _read_answer(record: Record) -> GivenAnswer:
     record.refuse_if(not isinstance(values, Mapping), "not an object", found=values, expected="an object")
     problem = values.get("error")
     record.refuse_if(problem, "the request failed", found=shorten_values(str(problem)))
-    if "meta_info" in values:
-        return GivenAnswer(record.text("text"), _tokens(record))
     body = record
     if "response" in values:
         response = record.member("response")
@@ -149,15 +144,12 @@ def _tokens(choice: Record) -> tuple[int, ...] | None:
     values = choice.values
     ids = values.get("token_ids")
     try:
-        triples = (values.get("meta_info") or {}).get("output_token_logprobs")
         written = (values.get("logprobs") or {}).get("content")
-        if ids is None and triples:
-            ids = [each[1] for each in triples]  # log-probability, id, text
         if ids is None and written:
             found = [_TOKEN.fullmatch(each["token"]) for each in written]
             if any(found):
                 ids = [each and int(each[1]) for each in found]
-    except (AttributeError, IndexError, KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError) as error:
         raise choice.error("bad log-probabilities", found=str(error), expected="those of a server") from None
     if ids is None:
         return None

@@ -1,8 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The table of where a model looked for each word of many rows, made by any number of processes."""
 
-import hashlib
-import json
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from itertools import islice
@@ -13,23 +11,20 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from grounded_attention.dataset_scripts.files.manifests import ManifestKind
-from grounded_attention.dataset_scripts.files.parts import join_parts, make_parts, refuse_changes
+from grounded_attention.dataset_scripts.files.errors import refuse_if
+from grounded_attention.dataset_scripts.files.parts import join_parts, make_parts
 from grounded_attention.dataset_scripts.regions.extraction_run import join_processes
-from grounded_attention.supervision.supervise import model_device, unwrap_model
+from grounded_attention.supervision.supervise import model_device
 from grounded_attention.utils.locks import folder_lock
-from grounded_attention.utils.named_types import Columns, Fields, Row
+from grounded_attention.utils.named_types import Fields, Row
 from grounded_attention.utils.whole_files import delete_folder, make_folder
 
 from .answered import Looked, ManyLooks, ask_row
 from .answers import IDS, GivenAnswer
 
-PART = 128  # rows; a kill costs at most this many of each process
+PART = 128  # rows that one process reads before it writes them
 PARTS = ".parts"
 SUFFIX = ".parquet"
-AGAIN = "run the same command again to continue"
-KIND = ManifestKind("grounded-attention lens table", 1, "a table of looks", AGAIN, "looks.json", AGAIN)
-SOURCE = b"grounded_attention"  # what a table was made of, in the metadata of its schema
 _SIDES = ("x1", "y1", "x2", "y2", "x", "y")
 _TYPES = {
     **{"row": pa.int64(), "id": pa.string(), "image": pa.int32(), "word": pa.string()},
@@ -47,15 +42,14 @@ def look_table(
     answers: Sequence[GivenAnswer | None],
     output: str | Path,
     *,
-    source: Columns,
     ids: Sequence[str] = IDS,
     part_size: int = PART,
     progress: bool = True,
 ) -> Fields | None:
-    """Writes where a model looks for each word of prompts and given answers; the same call continues a stopped run.
+    """Writes where a model looks for each word of prompts and given answers.
 
-    The rows are shared by the processes of a launch (accelerate, torchrun). The bytes of the table depend neither on
-    their number nor on interruptions.
+    The rows are shared by the processes of a launch (accelerate, torchrun). The bytes of the table do not depend on
+    their number. A stopped run leaves no table, and the next one begins anew.
 
     Args:
         looks (`ManyLooks`): the model, its heads, and how many rows are read in one pass.
@@ -66,7 +60,6 @@ def look_table(
             `end` of the text number `text`, `answer` (whether it is one of the answer), `share` of its attention that
             goes to the image, box `x1` to `y2` and point `x`, `y` in [0, 1], `heads` such as "14-3,20-0", and
             `other_answer`, whether the answer that was given is not the text of its tokens.
-        source (`Columns`): what names model and data; a table of another source is not continued.
         ids (`Sequence[str]`, *optional*): columns, of which the first that a row has is its id.
         part_size (`int`, *optional*, defaults to 128): rows that one process reads at a time.
         progress (`bool`, *optional*, defaults to `True`): whether the first process shows a bar.
@@ -76,44 +69,42 @@ def look_table(
             the numbers of their rows.
 
     Raises:
-        DataError: if the file is there and has another source.
+        DataError: if the file is there already.
         ValueError: as of [`look_many`].
     """
     output = check_table_name(output)
     state = join_processes(cpu=model_device(looks.model).type == "cpu")
     numbers = [number for number, answer in enumerate(answers) if answer is not None]
-    provenance = _provenance(looks, numbers, answers, source, part_size)
-    schema = SCHEMA.with_metadata({SOURCE: json.dumps(provenance)})
     folder = output.with_name(f".{output.name}{PARTS}")
     first = state.process_index == 0
+    hint = "choose another name, or remove it"
+    refuse_if(output.exists(), "the file is there already", file=output, hint=hint)
     make_folder(folder)
     with folder_lock(folder, doing="writes this table", hint="wait for it") if first else nullcontext():
-        if first:
-            _begin(output, folder, provenance)
+        for part in folder.glob(f"*{SUFFIX}") if first else ():  # of a stopped run
+            part.unlink()
         state.wait_for_everyone()
-        if not output.exists():
-            numbered = enumerate(rows)
-            done = 0  # rows that were passed
+        numbered = enumerate(rows)
+        done = 0  # rows that were passed
 
-            def make(units: range, bar: tqdm) -> pa.Table:
-                nonlocal done
-                wanted = numbers[units.start : units.stop]
-                asked = []
-                for number, row in islice(numbered, wanted[-1] + 1 - done):
-                    if number >= wanted[0] and answers[number] is not None:
-                        asked.append(ask_row(row, answers[number], number, ids))
-                done = wanted[-1] + 1
-                words: list[Fields] = []
-                for of_row in looks.look(asked, table_rows):
-                    words += of_row
-                    bar.update()
-                return pa.Table.from_pylist(words, SCHEMA)
+        def make(units: range, bar: tqdm) -> pa.Table:
+            nonlocal done
+            wanted = numbers[units.start : units.stop]
+            asked = []
+            for number, row in islice(numbered, wanted[-1] + 1 - done):
+                if number >= wanted[0] and answers[number] is not None:
+                    asked.append(ask_row(row, answers[number], number, ids))
+            done = wanted[-1] + 1
+            words: list[Fields] = []
+            for of_row in looks.look(asked, table_rows):
+                words += of_row
+                bar.update()
+            return pa.Table.from_pylist(words, SCHEMA)
 
-            named = {"title": "looks", "unit": "row"}
-            parts = make_parts(folder, len(numbers), part_size, make, state, **named, progress=progress)
-            if first:
-                join_parts(output, parts, schema, row_each=False)
+        named = {"title": "looks", "unit": "row"}
+        parts = make_parts(folder, len(numbers), part_size, make, state, **named, progress=progress)
         if first:
+            join_parts(output, parts, SCHEMA, row_each=False)
             delete_folder(folder)
     return _summary(output, len(numbers)) if first else None
 
@@ -141,44 +132,6 @@ def check_table_name(output: str | Path) -> Path:
     if Path(output).suffix != SUFFIX:
         raise ValueError(f"{output}: expected a name that ends in {SUFFIX}")
     return Path(output)
-
-
-def _provenance(
-    looks: ManyLooks, numbers: Sequence[int], answers: Sequence[GivenAnswer | None], source: Columns, part_size: int
-) -> Fields:
-    digest = hashlib.blake2b(digest_size=16)
-    for number in numbers:
-        digest.update(f"{number} {answers[number]}\n".encode())
-    inner = unwrap_model(looks.model)
-    heads = [list(pair) for pair in looks.chosen.heads]
-    return {
-        **source,
-        "dtype": str(inner.dtype),
-        "heads": heads or looks.chosen.source,
-        "form": list(looks.forms),
-        "token_rows": looks.token_rows,
-        "answers": {"count": len(numbers), "digest": digest.hexdigest()},
-        # Batches are cut inside parts, and padding may change a number in its last digits.
-        "parts": {"rows": part_size, "batch": looks.batch_size},
-    }
-
-
-def _begin(output: Path, folder: Path, provenance: Fields) -> None:
-    """Begins a table, or continues one of the same source."""
-    partial = folder / KIND.partial
-    if output.exists():
-        if not any(folder.glob("*.parquet")):
-            delete_folder(folder)
-        try:
-            begun = json.loads(pq.read_schema(output).metadata[SOURCE])
-        except (pa.ArrowException, OSError, KeyError, TypeError, ValueError):
-            begun = {"format": "another file"}
-        refuse_changes(begun, provenance, output, "the file is there already,", "choose another name, or remove it")
-    elif partial.exists():
-        begun = KIND.read(partial)["provenance"]
-        refuse_changes(begun, provenance, folder, "a stopped run left parts", "choose another name, or remove it")
-    else:
-        KIND.write(partial, {"provenance": provenance})
 
 
 def _summary(output: Path, count: int) -> Fields:

@@ -39,4 +39,4 @@ def many_rows(count):
 def write_table(path, count, **options):
     """Writes the table of so many rows with a tiny LLaVA."""
     looks = ManyLooks(*make_pair("llava"), options.pop("heads", HEADS), batch_size=2)
-    return look_table(looks, *many_rows(count), path, source={"model": "tiny"}, part_size=2, **options)
+    return look_table(looks, *many_rows(count), path, part_size=2, **options)

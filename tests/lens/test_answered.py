@@ -13,7 +13,7 @@ import torch
 from numpy.testing import assert_allclose
 
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.lens.answered import ManyLooks, look_many
+from grounded_attention.lens.answered import look_many
 from grounded_attention.lens.answers import GivenAnswer, read_answers
 from grounded_attention.lens.look import look
 from grounded_attention.lens.sequences import add_answer, read_prompt
@@ -145,10 +145,8 @@ tokens as texts:
   {"custom_id": "k%d", "choices": [{"message": {"content": "cat %d"}, "logprobs": {"content": [{"token": "cat", "logprob": -0.1}]}}]}
 completions:
   {"id": "cmpl-%d", "choices": [{"text": "cat %d", "logprobs": {"tokens": ["cat"]}}]}
-SGLang generate:
-  {"text": "cat %d", "meta_info": {"id": "x%d", "output_token_logprobs": [[-0.1, 4, null], [-0.2, 5, null]]}}
 """  # noqa: E501
-WITH_TOKENS = ("vLLM run-batch with tokens", "tokens in logprobs", "SGLang generate")
+WITH_TOKENS = ("vLLM run-batch with tokens", "tokens in logprobs")
 
 
 def forms(text):
@@ -286,7 +284,7 @@ def test_two_processes_write_the_same_bytes(whole, tmp_path):
     assert path.read_bytes() == whole[0].read_bytes()
 
 
-def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path):
+def test_a_killed_run_leaves_no_table_and_is_begun_anew(tmp_path):
     path = tmp_path / "lens.parquet"
     count = 60
     processes = launch(WRITE, str(path), str(count))
@@ -298,25 +296,17 @@ def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path):
     for process in processes:
         process.communicate(60)
     assert not path.exists()
-    kept = {each: each.stat().st_mtime_ns for each in parts.glob("*.parquet")}
-    assert len(kept) >= 3
-    with pytest.raises(DataError, match="other"):
-        write_table(path, count, heads="all")
-    assert kept == {each: each.stat().st_mtime_ns for each in parts.glob("*.parquet")}
+    left = sorted(parts.glob("*.parquet"))
+    assert len(left) >= 3
+    left[0].write_bytes(b"of another run")
     write_table(path, count)
     other = tmp_path / "other.parquet"
     write_table(other, count)
     assert path.read_bytes() == other.read_bytes()
+    assert {*tmp_path.iterdir()} == {path, other}
 
 
-def test_a_finished_table_stays_and_another_is_not_replaced(whole, tmp_path, monkeypatch):
-    path, summary = whole
-    before = path.read_bytes()
-    monkeypatch.setattr(ManyLooks, "look", None)
-    assert write_table(path, ROW_COUNT) == summary
-    with pytest.raises(DataError, match="heads"):
-        write_table(path, ROW_COUNT, heads="all")
-    assert path.read_bytes() == before
+def test_a_table_that_is_there_is_not_replaced(tmp_path):
     foreign = tmp_path / "lens.parquet"
     foreign.write_bytes(b"no table")
     with pytest.raises(DataError, match=r"lens\.parquet"):

@@ -1,8 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The command `look --answers`: a table, a page, and what it refuses."""
+"""The command `look --answers`: a table, and what it refuses."""
 
 import json
-import re
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -42,16 +41,14 @@ def arguments(folder, output, *more, answers="answers.jsonl"):
     return [*map(str, [*data, "--model", folder / "model", "--heads", "1-2,0-0", "--output", output, *more])]
 
 
-def test_a_table_and_a_page(folder, tmp_path, capsys):
+def test_the_table_has_the_numbers_of_single_looks(folder, tmp_path, capsys):
     output = tmp_path / "lens.parquet"
-    assert main(arguments(folder, output, "--page-rows", "0,3", "--json")) == 0
+    assert main(arguments(folder, output, "--json")) == 0
     found = read_result(capsys)
     table = pq.read_table(output).to_pylist()
     assert found["rows"] == 5
     assert {each["row"] for each in table} == {0, 1, 3, 4, 5}
     assert all(each["id"] == str(each["row"]) for each in table)
-    data = json.loads(re.search(r'id="explorer-data">(.*?)</script>', output.with_suffix(".html").read_text())[1])
-    assert [each["title"] for each in data["explorers"]] == ["row 0: 0", "row 3: 3"]
 
     # The same row alone.
     single = ["--model", str(folder / "model"), "--heads", "1-2,0-0", "--answer", WORDS[3], "--json"]
@@ -84,8 +81,6 @@ def test_two_processes_write_one_table(folder, tmp_path, capsys):
 @pytest.mark.parametrize(
     "more, named",
     [
-        (["--page-rows", "0,2"], "'2'"),
-        (["--page-rows", "x"], "'x'"),
         (["--answer-ids", "text"], "text"),
         (["--form", "relative"], "'relative'"),
         (["--answer", "a cat"], "--answer"),
@@ -104,5 +99,5 @@ def test_mistakes_are_one_line(folder, tmp_path, capsys, more, named):
 
 
 def test_options_of_answers_need_answers(folder, capsys):
-    assert main(["a.png", "what ?", "--model", str(folder / "model"), "--page-rows", "1"]) == 2
+    assert main(["a.png", "what ?", "--model", str(folder / "model"), "--batch-size", "2"]) == 2
     assert "--answers" in read_error(capsys)
