@@ -95,6 +95,7 @@ from .tasks import TASKS as TASKS
 from .tasks import Task as Task
 from .training.loop.grounding_collator import GroundingCollator as GroundingCollator
 from .training.loop.head_report import HeadReport as HeadReport
+from .training.loop.map_reward import MapReward as MapReward
 from .training.loop.responses import response_batch as response_batch
 from .training.loop.rewarded import AttentionTeacher as AttentionTeacher
 from .training.loop.rewarded import GroundedDPOTrainer as GroundedDPOTrainer

@@ -1,0 +1,193 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The part of a map inside boxes as a reward: by loops, against recorded rewards, and in TRL's GRPO."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from PIL import Image
+from trl import GRPOConfig, GRPOTrainer
+
+from grounded_attention.lens.look import look
+from grounded_attention.modeling.finite_numbers import NotFiniteError
+from grounded_attention.supervision import get_method
+from grounded_attention.training.loop.map_reward import MapReward, mass_in_boxes
+from grounded_attention.training.loop.rewarded import GroundedGRPOTrainer
+from tests.helpers.tiny_trainer import weights
+from tests.helpers.tiny_vlm_models import make_pair
+from tests.training.runs import changed_names
+
+PARITY = Path(__file__).parents[3] / "shared/parity/explanations.pt"
+HEADS = [(1, 2), (0, 0)]
+BOXES = [[0.1, 0.2, 0.63, 0.9], [0.5, 0.1, 1.0, 0.45]]
+QUESTION = "what is this ?"
+SIZES = [(40, 24), (24, 56), (32, 32)]  # wide, tall, square
+
+
+def cell_boxes(rows, columns):
+    boxes = []
+    for y in range(rows):
+        for x in range(columns):
+            boxes.append([x / columns, y / rows, (x + 1) / columns, (y + 1) / rows])
+    return np.array(boxes)
+
+
+def mass_by_loops(values, token_boxes, boxes, fine=100):
+    """Every token is cut into small cells of the picture, which are in a box or not."""
+    inside = total = 0.0
+    for value, (x1, y1, x2, y2) in zip(values, token_boxes, strict=True):
+        hits = 0
+        for across in (np.arange(fine) + 0.5) / fine:
+            for down in (np.arange(fine) + 0.5) / fine:
+                x = x1 + across * (x2 - x1)
+                y = y1 + down * (y2 - y1)
+                hits += any(left <= x < right and top <= y < bottom for left, top, right, bottom in boxes)
+        inside += max(value, 0.0) * hits / fine**2
+        total += max(value, 0.0)
+    return inside / total
+
+
+@pytest.mark.parametrize("rows, columns", [(2, 5), (5, 2), (4, 4)])
+def test_the_mass_by_loops(rows, columns):
+    """Boxes that end inside tokens, at a hundredth of one, and overlap; x is of the width, and y of the height."""
+    values = np.random.default_rng(rows).normal(size=rows * columns)
+    tokens = cell_boxes(rows, columns)
+    found = mass_in_boxes(values, tokens, BOXES)
+    assert found == pytest.approx(mass_by_loops(values, tokens, BOXES), abs=1e-6)
+    turned = mass_in_boxes(values.reshape(rows, columns).T.ravel(), cell_boxes(columns, rows), swap(BOXES))
+    assert found == pytest.approx(turned, abs=1e-12)
+    assert found != pytest.approx(mass_in_boxes(values, tokens, swap(BOXES)), abs=1e-3)
+
+
+def swap(boxes):
+    return [[y1, x1, y2, x2] for x1, y1, x2, y2 in boxes]
+
+
+def test_parts_and_the_whole():
+    """The boxes of all tokens hold shares that add up to one, in any order and repeated."""
+    values = np.random.default_rng(1).random(12)
+    tokens = cell_boxes(3, 4)
+    shares = [mass_in_boxes(values, tokens, box[None]) for box in tokens]
+    assert shares == pytest.approx(values / values.sum(), abs=1e-12)
+    assert mass_in_boxes(values, tokens, tokens[::-1]) == pytest.approx(1.0, abs=1e-12)
+    assert mass_in_boxes(values, tokens, [*BOXES, *BOXES]) == pytest.approx(mass_in_boxes(values, tokens, BOXES))
+
+
+def test_an_empty_map_has_no_mass_and_nan_is_an_error():
+    tokens = cell_boxes(2, 2)
+    assert mass_in_boxes(np.array([0.0, -1.0, 0.0, -2.0]), tokens, BOXES) is None
+    with pytest.raises(NotFiniteError):
+        mass_in_boxes(np.array([0.0, np.nan, 1.0, 1.0]), tokens, BOXES)
+
+
+@pytest.mark.skipif(not PARITY.exists(), reason="no reference tensors here")
+def test_boxes_that_end_with_pixels_give_the_recorded_rewards():
+    """The authors count whole pixels, both ends included (S2): boxes drawn around these have their rewards."""
+    recorded = torch.load(PARITY, weights_only=True)["saliency_reward"]
+    compared = 0
+    for number in range(3):
+        values = recorded[f"map_{number}"]
+        height, width = values.shape
+        tokens = cell_boxes(height, width)
+        cases = zip(
+            recorded[f"boxes_{number}"].tolist(),
+            recorded[f"well_formed_{number}"].tolist(),
+            recorded[f"reward_y2_by_height_{number}"].tolist(),
+            strict=True,
+        )
+        for (x1, y1, x2, y2), well_formed, expected in cases:
+            box = [int(x1 * width), int(y1 * height), int(x2 * width) + 1, int(y2 * height) + 1]
+            box = np.clip(np.array(box) / (width, height, width, height), 0, 1)
+            found = mass_in_boxes(values.flatten().numpy(), tokens, box[None]) * well_formed
+            assert found == pytest.approx(expected, abs=1e-6)
+            compared += 1
+    assert compared == 24
+
+
+def pictures():
+    generator = np.random.default_rng(0)
+    return [Image.fromarray(generator.integers(0, 255, (y, x, 3), dtype=np.uint8)) for x, y in SIZES]
+
+
+def asked(picture):
+    return [{"role": "user", "content": [{"type": "image", "image": picture}, {"type": "text", "text": QUESTION}]}]
+
+
+@pytest.mark.parametrize("family", ["llava", "qwen2_5_vl"])
+def test_rewards_are_those_of_single_looks(family):
+    """Also of pictures that are not square; a row without boxes has none, and the mode of the model stays."""
+    model, processor = make_pair(family)
+    model.train()
+    answers = ["a small cat .", "two red balls", "near a dog"]
+    ids = [processor.tokenizer(each, add_special_tokens=False)["input_ids"] for each in answers]
+    phrases = [[{"text": "cat", "boxes": [box]}] for box in BOXES] + [[]]
+    prompts = [asked(picture) for picture in pictures()]
+    found = MapReward(model, processor, HEADS)(prompts, answers, ids, phrases=phrases)
+    assert model.training
+    assert found[2] is None
+    for picture, answer, box, reward in zip(pictures()[:2], answers, BOXES, found, strict=False):
+        messages = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": QUESTION}]}]
+        lens = look(model, processor, picture, messages=messages, answer=answer, heads=HEADS, rows="before")
+        maps = [lens.attention[:, number].mean(0) for number, word in enumerate(lens.words) if word.answer]
+        values = np.mean(maps, 0)
+        placed = lens.token_images == 0
+        expected = mass_by_loops(values[placed], lens.token_boxes[placed], [box])
+        assert reward == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["TRL's own", "grounded"])
+def test_a_policy_learns_from_it(tmp_path, kind):
+    """What TRL logs in the first step is the mean of its rollouts' rewards, and weights move."""
+    model, processor = make_pair("llava")
+    reward = MapReward(model, processor, HEADS)
+    seen = []
+
+    def rewarded(**given):
+        seen.append(reward(**given))
+        return seen[-1]
+
+    # The tiny model has more tokens than its tokenizer.
+    width = model.config.text_config.vocab_size
+    image = processor.tokenizer.convert_tokens_to_ids(processor.image_token)
+    unknown = [image, *range(len(processor.tokenizer), width)]
+    options = {"max_steps": 2, "num_generations": 4, "per_device_train_batch_size": 4, "max_completion_length": 5}
+    options |= {"report_to": "none", "use_cpu": True, "bf16": False, "save_strategy": "no", "logging_steps": 1}
+    options |= {"remove_unused_columns": False, "generation_kwargs": {"suppress_tokens": unknown}, "seed": 3}
+    rows = []
+    for picture in pictures():
+        prompt = [{"role": "user", "content": QUESTION}]
+        rows.append({"images": [picture], "prompt": prompt, "phrases": [{"text": "cat", "boxes": BOXES}]})
+    given = {"train_dataset": Dataset.from_list(rows), "processing_class": processor, "reward_funcs": [rewarded]}
+    given["args"] = GRPOConfig(str(tmp_path), **options)
+    if kind == "grounded":
+        trainer = GroundedGRPOTrainer(model, method=get_method("direct"), **given)
+    else:
+        trainer = GRPOTrainer(model, **given)
+    before = weights(trainer.model)
+    trainer.train()
+    assert len(seen) == 2
+    logged = [entry["rewards/rewarded/mean"] for entry in trainer.state.log_history if "loss" in entry]
+    assert logged == pytest.approx([np.mean(each) for each in seen], abs=1e-6)
+    assert any(0 < each < 1 for step in seen for each in step)
+    assert changed_names(weights(trainer.model), before)
+
+
+def test_completions_that_cannot_be_read_get_nothing(caplog):
+    """Without a word, and with a token that the tokenizer does not know; it is said of how many."""
+    model, processor = make_pair("llava")
+    [cat] = processor.tokenizer("cat", add_special_tokens=False)["input_ids"]
+    ids = [[processor.tokenizer.eos_token_id], [cat, len(processor.tokenizer)], [cat]]
+    given = [asked(pictures()[0])] * 3
+    phrases = [[{"text": "cat", "boxes": BOXES}]] * 3
+    rewards = MapReward(model, processor, HEADS)(given, [""] * 3, ids, phrases=phrases)
+    assert rewards[:2] == [0.0, 0.0]
+    assert rewards[2] > 0
+    [record] = caplog.records
+    assert "2 of 3" in record.message
+
+
+def test_rows_without_phrases_are_refused():
+    with pytest.raises(ValueError, match="phrases"):
+        MapReward(*make_pair("llava"), HEADS)([asked(pictures()[0])], ["a"], [[5]])
