@@ -129,7 +129,7 @@ def test_rewards_are_those_of_single_looks(family):
     assert found[2] is None
     for picture, answer, box, reward in zip(pictures()[:2], answers, BOXES, found, strict=False):
         messages = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": QUESTION}]}]
-        lens = look(model, processor, picture, messages=messages, answer=answer, heads=HEADS, rows="before")
+        lens = look(model, processor, picture, messages=messages, answer=answer, heads=HEADS)
         maps = [lens.attention[:, number].mean(0) for number, word in enumerate(lens.words) if word.answer]
         values = np.mean(maps, 0)
         placed = lens.token_images == 0
@@ -178,14 +178,19 @@ def test_completions_that_cannot_be_read_get_nothing(caplog):
     """Without a word, and with a token that the tokenizer does not know; it is said of how many."""
     model, processor = make_pair("llava")
     [cat] = processor.tokenizer("cat", add_special_tokens=False)["input_ids"]
-    ids = [[processor.tokenizer.eos_token_id], [cat, len(processor.tokenizer)], [cat]]
-    given = [asked(pictures()[0])] * 3
-    phrases = [[{"text": "cat", "boxes": BOXES}]] * 3
-    rewards = MapReward(model, processor, HEADS)(given, [""] * 3, ids, phrases=phrases)
+    [dog] = processor.tokenizer("dog", add_special_tokens=False)["input_ids"]
+    ids = [[processor.tokenizer.eos_token_id], [cat, len(processor.tokenizer)], [cat], [dog]]
+    given = [asked(pictures()[0])] * 4
+    phrases = [[{"text": "cat", "boxes": BOXES}]] * 4
+    rewards = MapReward(model, processor, HEADS)(given, [""] * 4, ids, phrases=phrases)
     assert rewards[:2] == [0.0, 0.0]
-    assert rewards[2] > 0
     [record] = caplog.records
-    assert "2 of 3" in record.message
+    assert "2 of 4" in record.message
+    # What a word attends to depends on the word, what is before it does not.
+    assert rewards[2] != pytest.approx(rewards[3], abs=1e-6)
+    before = MapReward(model, processor, HEADS, token_rows="before")
+    first, second = before(given[2:], [""] * 2, ids[2:], phrases=phrases[2:])
+    assert first == pytest.approx(second, abs=1e-6)
 
 
 def test_rows_without_phrases_are_refused():

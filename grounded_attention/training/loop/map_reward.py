@@ -59,9 +59,9 @@ def _without_overlap(boxes: Boxes) -> np.ndarray:
 class MapReward:
     """A reward function for TRL's trainers: the part of a completion's map that is inside the boxes of its row.
 
-    The map is the mean over the words of the completion, each read at the position that produced it, with the weights
-    that the model has when it is called; no gradient goes through it. Boxes are those of the row's `phrases`, whose
-    words are not read; x is divided by the width of the picture, and y by its height.
+    The map is the mean over the words of the completion, with the weights that the model has when it is called; no
+    gradient goes through it. Boxes are those of the row's `phrases`, whose words are not read; x is divided by the
+    width of the picture, and y by its height.
 
     Args:
         model (`PreTrainedModel`): the model that is trained.
@@ -69,6 +69,8 @@ class MapReward:
         heads (*optional*, defaults to `"auto"`): whose maps, as for [`look`]; `"auto"` without `heads.json` chooses
             for each completion anew.
         form (`str`, *optional*, defaults to `"plain"`): the form of the maps, as for [`look_many`].
+        token_rows (`str`, *optional*, defaults to `"own"`): as for [`look_many`]. The attention before the first word
+            is the same for all completions of a prompt, so that `"before"` rewards answers of one word alike.
         batch_size (`int`, *optional*, defaults to 8): how many completions are read in one pass.
     """
 
@@ -78,12 +80,13 @@ class MapReward:
         processor: Any,
         heads: GivenHeads = "auto",
         form: str | Sequence[str] = "plain",
+        token_rows: str = "own",
         batch_size: int = BATCH,
     ):
         self.__name__ = "map_reward"  # in the logs of TRL
         self.model = model
         self.processor = processor
-        self.options: Fields = {"heads": heads, "form": form, "batch_size": batch_size}
+        self.options: Fields = {"heads": heads, "form": form, "token_rows": token_rows, "batch_size": batch_size}
 
     def __call__(
         self,
@@ -119,7 +122,7 @@ class MapReward:
         answers = [GivenAnswer(tokens=tuple(completion_ids[number])) for number in numbers]
         without = len(gold) - rewards.count(None)
         was_training = self.model.training
-        looks = look_many(self.model, self.processor, rows, answers, token_rows="before", **self.options)
+        looks = look_many(self.model, self.processor, rows, answers, **self.options)
         for number, lens in zip(numbers, looks, strict=True):
             mass = _answer_mass(lens, gold[number])
             if mass is not None:
