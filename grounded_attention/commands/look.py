@@ -15,6 +15,9 @@ examples:
   # the difference of two pictures; one head; a given answer instead of a generated one
   grounded-attention look before.png after.png "What changed?" --model runs/my_vlm --heads 14-3 --answer "a red ball"
 
+  # what made it say "red", rather than "blue"
+  grounded-attention look dog.jpg "Which colour?" --model runs/my_vlm --form contribution --against red=blue
+
   # a video: a file, or a folder with its frames
   grounded-attention look clip.mp4 "When does the ball fall?" --model Qwen/Qwen2.5-VL-3B-Instruct
 
@@ -55,7 +58,8 @@ def look(
     answer: str | None = None,
     heads: str = "auto",
     form: str = "plain",
-    rows: Annotated[str, ROWS] = "own",
+    rows: Annotated[str, ROWS] | None = None,
+    against: str | None = None,
     again: bool = False,
     output: str = "lens.html",
     answers: str | None = None,
@@ -72,8 +76,9 @@ def look(
         beside (NAME_OR_DIR): a second model on the same page
         answer (TEXT): read this answer instead of generating one
         heads (WHICH): auto, all, a layer, 14-3,20-0 or heads.json
-        form (FORM): of plain, relative, sinks, rollout, with commas
-        rows: of a word its own tokens, or what produced them
+        form (FORM): of plain, relative, sinks, rollout, with commas; or contribution
+        rows: of a word its own tokens, or what produced them (default: own; of contributions before)
+        against (WORD=OTHER): what speaks for a word rather than another one, with --form contribution
         again: crop the first image where the model looked, and ask once more
         output (FILE): page, picture or numbers; of --answers a table, a name that ends in .parquet
         answers (FILE): given answers of all rows of --data: output of the OpenAI Batch API or vLLM, or the name
@@ -94,7 +99,7 @@ def look(
             raise ValueError(f"--answers gives all answers of one model: remove {given}")
         from .look_answers import AnswerOptions, look_at_answers
 
-        options = AnswerOptions(answers, answer_ids, batch_size, heads, form, rows)
+        options = AnswerOptions(answers, answer_ids, batch_size, heads, form, rows or "own")
         return look_at_answers(images_and_question, source, model, loading, options, output)
     for name, value in (("answer-ids", answer_ids), ("batch-size", batch_size)):
         if value is not None:
@@ -110,6 +115,7 @@ def look(
         "answer": answer,
         "form": form,
         "rows": rows,
+        "against": _read_against(against),
         "again": again,
     }
     looks = []
@@ -135,6 +141,15 @@ def look(
     lines.append(f"open {output}" if export is None else f"written to {output}, for {export}")
     numbers = [lens.to_dict() for lens in lenses]
     return numbers if len(numbers) > 1 else numbers[0], "\n".join(lines)
+
+
+def _read_against(text: str | None) -> dict[str, str] | None:
+    if text is None:
+        return None
+    word, _, other = text.partition("=")
+    if not word or not other:
+        raise ValueError(f"--against {text}: expected WORD=OTHER, such as red=blue")
+    return {word: other}
 
 
 def _read_inputs(words: list[str], source: RowSource) -> list[tuple[str, list[Any], str]]:

@@ -18,7 +18,7 @@ from grounded_attention.supervision.row_states import RowStates
 from grounded_attention.supervision.supervise import unwrap_model
 from grounded_attention.utils.named_types import Batch, Fields
 
-from .sequences import TOKEN_INPUTS, Sequenced, few_at_once, reading
+from .sequences import TOKEN_INPUTS, AttentionReader, Sequenced, few_at_once, reading
 
 # Models whose numbers for a sequence depend on its batch (pixels are padded, the longest sequence scales rotations),
 # or that read only pictures of as many tiles together.
@@ -58,7 +58,7 @@ class ExampleRows:
         return read
 
 
-class BatchReader:
+class BatchReader(AttentionReader):
     """Keeps what the rows of each sequence are computed from in one pass over a batch; see [`RowReader`].
 
     Queries of few rows and the keys of the layers stay in memory, no scores: heads and rows are chosen afterwards.

@@ -79,7 +79,7 @@ class ChatModel:
         tell("")
         stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
         progress = Progress(AnswerText(self.patches.tokenizer), length, stops, tell)
-        options = {"max_new_tokens": length, "stopping_criteria": StoppingCriteriaList([progress])}
+        options: Fields = {"max_new_tokens": length, "stopping_criteria": StoppingCriteriaList([progress])}
         options |= start_sampling(request)
         reader = None
         if request.grounding and pictured:

@@ -27,7 +27,8 @@ from grounded_attention.utils.plain_text import check_one_of
 
 from . import FORMS, ROWS
 from .batches import ExampleRows
-from .forms import SIDE, crop_box, find_sinks, localization_heads, relative, rollout_rows, without_sinks
+from .contributions import PathReader, word_contributions, word_weights
+from .forms import FLOOR, SIDE, crop_box, find_sinks, localization_heads, relative, rollout_rows, without_sinks
 from .sequences import (
     RowReader,
     Sequenced,
@@ -66,7 +67,8 @@ def look(
     answer: str | None = None,
     heads: GivenHeads = "auto",
     form: str | Sequence[str] = "plain",
-    rows: str = "own",
+    rows: str | None = None,
+    against: Mapping[str, str] | None = None,
     again: bool = False,
     max_new_tokens: int = 64,
     **generation: Any,
@@ -94,10 +96,15 @@ def look(
             ([`localization_heads`]); a list of (layer, head); a layer; `"all"`; a file or folder with heads.json.
         form (`str` or list of `str`, *optional*, defaults to `"plain"`): what is done with the attention, in this
             order: `"sinks"` removes image tokens that nearly all words attend to, `"relative"` divides by what a
-            neutral prompt gives, `"rollout"` follows all layers and needs their maps.
-        rows (`str`, *optional*, defaults to `"own"`): whose attention a word's map is: `"own"` that of its own tokens,
+            neutral prompt gives, `"rollout"` follows all layers and needs their maps. `"contribution"`, alone, is no
+            attention but what image tokens add to the logit of the word, through all heads or those that are given;
+            see [`contributions`].
+        rows (`str`, *optional*): whose attention a word's map is: `"own"` that of its own tokens,
             which read what was said, or `"before"` that of the position before each of its tokens, which produced it
-            (of the first token of the answer the last position of the prompt). Of several tokens it is the mean.
+            (of the first token of the answer the last position of the prompt). Of several tokens it is the mean. By
+            default `"before"` of contributions, else `"own"`.
+        against (`Mapping[str, str]`, *optional*): of contributions, word -> another word, such as `{"red": "blue"}`:
+            what speaks for the word rather than the other, the difference of their logits.
         again (`bool`, *optional*, defaults to `False`): whether to crop the first image where the end of the prompt
             looks, relative to a neutral prompt, and ask once more with image and crop (ViCrop, arXiv 2502.17422).
         max_new_tokens (`int`, *optional*, defaults to 64): the most tokens of the answer.
@@ -111,18 +118,23 @@ def look(
             not exist, or an option is not valid; or the attention is NaN or infinite.
     """
     forms = read_forms(form)
+    follows = "contribution" in forms
+    if rows is None:
+        rows = "before" if follows else "own"
     check_one_of(rows, ROWS, "rows ")
+    if against and not follows:
+        raise ValueError("against compares contributions to two words: give form='contribution'")
     model, patches = ready(model, processor)
     chat, pictures = read_chat(images, text, messages, video, fps)
     if again and isinstance(pictures[0], Video):
         raise ValueError("again crops an image, but the first one is a video; give its frame as an image")
     options = {"max_new_tokens": max_new_tokens, **generation}
-    lens, prompt = _look(model, patches, chat, pictures, answer, heads, forms, options, rows)
+    lens, prompt = _look(model, patches, chat, pictures, answer, heads, forms, options, rows, against)
     if not again:
         return lens
     crop = _where_to_crop(model, patches, prompt, pictures, lens.heads or heads)
     cropped = [pictures[0], cast(Image.Image, pictures[0]).crop(crop), *pictures[1:]]
-    second, _ = _look(model, patches, _with_crop(chat), cropped, None, heads, forms, options, rows)
+    second, _ = _look(model, patches, _with_crop(chat), cropped, None, heads, forms, options, rows, against)
     return replace(lens, second=second, crop=crop)
 
 
@@ -146,6 +158,8 @@ def read_forms(form: str | Sequence[str]) -> tuple[str, ...]:
         check_one_of(name, FORMS, "form ")
     if "rollout" in named and "relative" in named:
         raise ValueError("form: rollout goes through all heads, relative compares chosen ones; take one of them")
+    if "contribution" in named and len(named) > 1:
+        raise ValueError("form: contribution is no attention, which other forms change; give it alone")
     return tuple(name for name in FORMS if name in named)
 
 
@@ -159,26 +173,36 @@ def _look(
     forms: tuple[str, ...],
     options: Columns,
     which: str,
+    against: Mapping[str, str] | None,
 ) -> tuple[Lens, Sequenced]:
     prompt = read_prompt(patches, chat, prompt_texts(chat), pictures)
     own = len(prompt.words)
     if which == "before":
         prompt = words_before(prompt)
-    read = None
+    read: RowReader | None = None
+    make_reader: type[RowReader] = RowReader
     if "rollout" in forms:
         chosen = ChosenHeads((), source="attention rollout over all layers")
+        layers: Iterable[int] = []
+    elif "contribution" in forms:
+        chosen = (
+            ChosenHeads((), source="contributions of all heads") if heads == "auto" else choose_heads(model, heads)
+        )
+        layers = head_layers(model)
+        make_reader = PathReader
     else:
         chosen = choose_heads(model, heads)
+        layers = layers_of(model, chosen)
     if answer is None:
-        layers = [] if "rollout" in forms else layers_of(model, chosen)
-        ids, read = generate_and_read(model, patches, prompt, layers, **options)
+        ids, read = generate_and_read(model, patches, prompt, layers, make_reader, **options)
     else:
         ids = answer_tokens(patches, answer)
     whole = add_answer(model, patches.tokenizer, prompt, ids)
     if which == "before":
         whole = words_before(whole, own)
     said = said_boxes(patches, pictures[0], ids)
-    return make_lens(model, patches, Exchange(pictures, prompt, whole, said), chosen, forms, which, read), prompt
+    exchange = Exchange(pictures, prompt, whole, said)
+    return make_lens(model, patches, exchange, chosen, forms, which, read, against), prompt
 
 
 def answer_tokens(patches: PatchGroundingProcessor, answer: str) -> list[int]:
@@ -212,6 +236,7 @@ def make_lens(
     forms: tuple[str, ...],
     which: str,
     read: RowReader | ExampleRows | None = None,
+    against: Mapping[str, str] | None = None,
 ) -> Lens:
     """The maps of the words; `read` has rows that were read before, others take a further pass."""
     prompt = exchange.prompt
@@ -220,7 +245,16 @@ def make_lens(
     token_images = prompt.token_images
     images, names = _shown(patches, exchange.pictures)
     rows = exchange.rows
-    if "rollout" in forms:
+    signed = None
+    every: Tensor | float = 1.0  # of a word, what its shares are parts of
+    if "contribution" in forms:
+        known = read if isinstance(read, PathReader) else None
+        shift = int(which == "before")
+        added = word_contributions(model, patches, whole, shift, chosen.heads, against, known)
+        signed = added[:, columns].numpy()
+        every = added.clamp(min=0).sum(-1).clamp(min=FLOOR)
+        attention = added[:, columns].clamp(min=0)[None]
+    elif "rollout" in forms:
         length = whole.inputs["input_ids"].shape[1]
         size = 4 * length**2 * len(find_calls(model))
         if size > ROLLOUT_BYTES:
@@ -230,15 +264,10 @@ def make_lens(
             )
         means = read_means(model, whole.inputs)
         rollout = rollout_rows(means, torch.tensor(rows, device=means[0].device))[:, columns].cpu()
-        attention = rollout[None]
+        attention = word_weights(whole.words, rows) @ rollout[None]
     else:
         chosen, attention = _read(model, chosen, prompt, whole.inputs, rows, read)
-    # Of each word the mean of its tokens.
-    weights = torch.zeros(len(whole.words), len(rows))
-    places = {row: place for place, row in enumerate(rows)}
-    for number, word in enumerate(whole.words):
-        weights[number, [places[row] for row in word.rows]] = 1 / max(len(word.rows), 1)
-    attention = weights @ attention
+        attention = word_weights(whole.words, rows) @ attention
     shown = [token_images == image for image in range(len(images))]
     if "sinks" in forms:
         sinks = torch.zeros_like(token_images, dtype=torch.bool)
@@ -246,7 +275,7 @@ def make_lens(
         for tokens in shown:
             sinks[tokens] = find_sinks(mean[:, tokens])
         attention = without_sinks(attention, sinks[None])
-    share = torch.stack([(attention * tokens).sum(-1).mean(0) for tokens in shown], -1)
+    share = torch.stack([(attention * tokens).sum(-1).mean(0) / every for tokens in shown], -1)
     if "relative" in forms:
         attention = relative(attention, _neutral_rows(model, patches, exchange.pictures, chosen.heads)[:, None])
     return Lens(
@@ -265,6 +294,7 @@ def make_lens(
         box_rule=chosen.box_rule,
         names=names,
         rows=which,
+        contributions=signed,
     )
 
 

@@ -7,7 +7,7 @@ Shape letters: N sequence, Q rows, R image tokens, L layers, H heads.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from PIL import Image
@@ -214,7 +214,31 @@ class _Part(NamedTuple):
     keys: int
 
 
-class RowReader:
+class AttentionReader:
+    """What attention modules hand their states to inside [`reading`]."""
+
+    # layer -> what its attention function returns instead of attention, (B, N, H, d); None: it attends
+    outputs: dict[int, Tensor] | None = None
+
+    def keep(
+        self,
+        layer: int,
+        query: Tensor,
+        key: Tensor,
+        late: tuple[Any, ...],
+        read: Callable[..., list[RowStates]],
+    ) -> None:
+        """Keeps the queries of a pass; `late` is how a token that sees all `key` scores, `read` reads any others."""
+
+    def keep_output(self, layer: int, value: Tensor, output: Tensor) -> None:
+        """Keeps the values of all positions (B, G, M, d), and what the heads give (B, N, H, d)."""
+
+    def watch(self, model: Any) -> Sequence[Any]:
+        """Adds hooks to a model, and returns their handles."""
+        return ()
+
+
+class RowReader(AttentionReader):
     """Keeps what rows are computed from while a model generates, and computes those that are asked for afterwards.
 
     Of the prompt, up to `start`, it has the given rows and the last one, of the answer all. Queries are small, and the
@@ -241,7 +265,6 @@ class RowReader:
         late: tuple[Any, ...],
         read: Callable[..., list[RowStates]],
     ) -> None:
-        """Keeps the queries of a pass; `late` is how a token that sees all `key` scores, `read` reads any others."""
         if layer not in self._seen or not self._complete:
             return
         first = self._seen[layer]
@@ -306,17 +329,25 @@ class RowReader:
             yield places, late_states(torch.cat(queries, 2), key, places, self._columns.to(key.device), *rule)
 
 
+Reader = TypeVar("Reader", bound=RowReader)
+
+
 @torch.no_grad()
 def generate_and_read(
-    model: Any, patches: PatchGroundingProcessor, prompt: Sequenced, layers: Iterable[int], **options: Any
-) -> tuple[list[int], RowReader | None]:
+    model: Any,
+    patches: PatchGroundingProcessor,
+    prompt: Sequenced,
+    layers: Iterable[int],
+    make_reader: Callable[..., Reader] = RowReader,  # type: ignore[assignment]
+    **options: Any,
+) -> tuple[list[int], Reader | None]:
     """The tokens of `generate`, and what the attention of the prompt's words, its end and all tokens of the answer is
     computed from, kept in the same passes; `None` for several sequences.
     """
     if not options.keys() <= ONE_SEQUENCE:
         return generate(model, patches, prompt, **options), None
     rows = [row for word in prompt.words for row in word.rows]
-    reader = RowReader(prompt.prompt_length, rows, prompt.batch["region_positions"][0], layers)
+    reader = make_reader(prompt.prompt_length, rows, prompt.batch["region_positions"][0], layers)
     with reading(model, reader):
         # One token more than asked for, in whose pass the last one is read.
         ids = generate(model, patches, prompt, **options | {"max_new_tokens": options["max_new_tokens"] + 1})
@@ -324,12 +355,13 @@ def generate_and_read(
 
 
 @contextmanager
-def reading(model: Any, reader: Any) -> Iterator[None]:
-    """Inside it, the attention modules hand queries and keys to `reader.keep`, see [`RowReader`]."""
+def reading(model: Any, reader: AttentionReader) -> Iterator[None]:
+    """Inside it, the attention modules hand their states to `reader`."""
     inner = unwrap_model(model)
     inside = find_language_model(inner).modules()
     modules: list[Any] = [each for each in inside if getattr(each, "layer_idx", None) is not None]
     with supervise(inner):
+        handles = reader.watch(inner)
         for module in modules:
             module.row_reader = reader
         try:
@@ -337,6 +369,8 @@ def reading(model: Any, reader: Any) -> Iterator[None]:
         finally:
             for module in modules:
                 del module.row_reader
+            for handle in handles:
+                handle.remove()
 
 
 def few_at_once(states: RowStates) -> Iterator[slice]:

@@ -246,6 +246,8 @@ def _supervised(implementation: str) -> Callable:
         report = None
         # What reads rows while a model generates (lens/sequences.py); `generate` hands on no arguments of ours.
         reader = getattr(module, "row_reader", None)
+        if reader is not None and reader.outputs is not None:
+            return reader.outputs[module.layer_idx], None
         if scaling is None:
             factor = query.shape[-1] ** -0.5
         else:
@@ -290,6 +292,8 @@ def _supervised(implementation: str) -> Callable:
         output = _run_back_end(
             implementation, module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )
+        if reader is not None and not reads_other_sequence(module):
+            reader.keep_output(module.layer_idx, value, output)
         return output, report
 
     return supervised_attention_forward

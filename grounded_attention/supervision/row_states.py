@@ -51,13 +51,23 @@ class RowStates(NamedTuple):
         """Computes `log_alpha`, -1e9 at hidden columns, and `log_share` if it has the keys of all positions."""
         if self.columns is None or self.padded is None:
             return self.mask.hide(self.log_alpha()), None
-        scores = self.mask.apply(cap(score(self.rows * self.scaling, self.keys), self.softcap))
+        scores, total = self._scores()
         selected = gather_columns(scores, self.columns).masked_fill(self.padded, LOWEST_SCORE)
         log_alpha = log_softmax(selected).masked_fill(is_hidden(selected), LOWEST_SCORE)
+        return log_alpha, selected.logsumexp(-1) - total
+
+    def attention(self) -> Tensor:
+        """Computes the attention (..., B, H, Q, M) of the rows to the keys of all positions."""
+        scores, total = self._scores()
+        return (scores - total[..., None]).exp()
+
+    def _scores(self) -> tuple[Tensor, Tensor]:
+        """The scores of all positions (..., H, Q, M), and the logarithm of the sum of their exponentials."""
+        scores = self.mask.apply(cap(score(self.rows * self.scaling, self.keys), self.softcap))
         total = scores.logsumexp(-1)
         if self.sinks is not None:
             total = torch.logaddexp(total, self.sinks.float())
-        return log_alpha, selected.logsumexp(-1) - total
+        return scores, total
 
     def visible_columns(self) -> Tensor:
         """(B, 1 or Q, K) bool, the columns that are visible to all heads."""
