@@ -8,8 +8,8 @@ needs neither network nor scripts.
 The numbers equal those that training measures on the same rows. --set takes keys of recipes: data.builder,
 data.options.NAME (options of the builder), options.NAME (options of the task).
 
---perturb compares raw attention (raw_last, raw_mean), rollout, gradient-weighted relevancy and a random order
-(docs/heads.md); it writes perturbation.json, perturbation.csv and perturbation.png.
+--faithful compares raw attention (raw_last, raw_mean), rollout, gradient-weighted relevancy and a random order
+(docs/heads.md); it writes faithful.json and faithful.png. Vision-language models: look --faithful.
 
 examples:
   grounded-attention evaluate runs/scenes_vgp/direct --task vgp --data-dir data/scenes --regions data/scenes/regions \\
@@ -29,9 +29,9 @@ examples:
   grounded-attention evaluate runs/vlm_scenes/direct --suite evidence --probe data/scenes \\
       --before runs/vlm_scenes/none --card runs/vlm_scenes/direct
 
-  # how faithful relevancy maps are: regions are removed in the order of each map, and the accuracy is measured
+  # how faithful maps are: regions are left out, or shown alone, in the order of each map
   grounded-attention evaluate runs/scenes_vgp/direct --task vgp --data-dir data/scenes --regions data/scenes/regions \\
-      --split test --limit 500 --perturb all
+      --split test --limit 500 --faithful all
 
   # an official file of answers, without a model
   grounded-attention evaluate --predictions answers.json --task vqa --data-dir data/vqa --split validation
@@ -54,12 +54,10 @@ def evaluate(checkpoint: str | None = None, *, options: Evaluation) -> tuple[Any
         from .evaluate_suite import work
     elif alone:
         raise ValueError(f"--{alone[0]} has no effect without --suite: give --suite, or remove it")
-    elif options.task is None and (checkpoint is None or options.predictions or options.data or options.perturb):
+    elif options.task is None and (checkpoint is None or options.predictions or options.data or options.faithful):
         raise ValueError("give --task and --data or --data-dir, a CHECKPOINT of a run, or --suite")
     elif options.task is not None and (options.data_dir is None) == (options.data is None):
         raise ValueError(f"--task {options.task}: give either --data-dir or --data")
-    elif options.perturb:
-        from .perturb import work
     else:
         from .evaluate_work import work
     return work(checkpoint, options)

@@ -22,7 +22,7 @@ class Evaluation:
         match: how a decoder matches a text: yes or no, or as its caption
         before (CHECKPOINT): of --suite: compare with this model, such as that before the training
         card (FILE_OR_DIR): of --suite: put the tables of the output folder into this model card
-        perturb (MAP): measure how faithful these maps are instead; all, or of raw_last, raw_mean, rollout, relevancy
+        faithful (MAP): measure how faithful these maps are instead; all, or of raw_last, raw_mean, rollout, relevancy
         data_dir (DIR): folder of the data set, see docs/data.md
         regions (TABLE): folder of the region table
         text_only: score without regions
@@ -45,7 +45,7 @@ class Evaluation:
     match: Annotated[str, MATCHES] = "yes"
     before: str | None = None
     card: str | None = None
-    perturb: tuple[Annotated[str, (*MAPS, "all")], ...] | None = None
+    faithful: tuple[Annotated[str, (*MAPS, "all")], ...] | None = None
     data_dir: str | None = None
     regions: str | None = None
     text_only: bool = False

@@ -46,7 +46,7 @@ def work(checkpoint: str | None, options: Evaluation) -> tuple[Any, str]:
     """Runs a suite and returns its table."""
     if checkpoint is None or not options.probe:
         raise ValueError("give CHECKPOINT and --probe SOURCE")
-    unread = ("task", "predictions", "set", "data_dir", "data", "perturb")
+    unread = ("task", "predictions", "set", "data_dir", "data", "faithful")
     useless = [name for name in unread if getattr(options, name)]
     if useless:
         raise ValueError(f"--{useless[0].replace('_', '-')} has no effect with --suite: remove it")

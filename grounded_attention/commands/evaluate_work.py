@@ -12,6 +12,7 @@ from typing import Any
 
 from transformers.utils import logging
 
+from grounded_attention.analysis import MAPS
 from grounded_attention.metrics.intervals import interval_text
 from grounded_attention.metrics.significance import estimate_ratio
 from grounded_attention.pages.html_report import Measured, Report, build_report, shown_images
@@ -20,7 +21,14 @@ from grounded_attention.tasks import TASKS, Task
 from grounded_attention.training.experiments.measuring import on_track
 from grounded_attention.training.experiments.output import read_run
 from grounded_attention.training.experiments.prepared_data import PreparedData, prepare_data
-from grounded_attention.training.experiments.scoring import Scored, read_config, score_file, score_splits, tables
+from grounded_attention.training.experiments.scoring import (
+    Scored,
+    measure_faithfulness,
+    read_config,
+    score_file,
+    score_splits,
+    tables,
+)
 from grounded_attention.training.recipes.recipe import Data, Recipe, check_names
 from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.open_images import open_image
@@ -227,6 +235,11 @@ def work(checkpoint: str | None, options: Evaluation) -> tuple[Any, str]:
         data = prepare_data(recipe)
     check_names(options.split, list(data.splits), "--split ")
     data.splits = {name: data.splits[name] for name in options.split}
+    if options.faithful:
+        maps = MAPS if "all" in options.faithful else tuple(dict.fromkeys(options.faithful))
+        curves = measure_faithfulness(recipe, scored, data, options.split[0], maps=maps)
+        folder = options.output or Path("runs", "faithful", "_".join(Path(scored).parts[-2:]))
+        return curves.to_dict(), curves.save(folder)
     if options.predictions is not None:
         task = TASKS[recipe.task]
         parts = [score_file(Path(scored), task, split, rows) for split, rows in data.splits.items()]

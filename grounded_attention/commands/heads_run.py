@@ -66,7 +66,7 @@ CHOSEN_ON = "validation"
 REPORTED = "test"
 # Caveats for the reader of the page.
 NOT_SHOWN = (
-    "A head that looks at a region does not show that the answer of the model depends on it. `evaluate --perturb` "
+    "A head that looks at a region does not show that the answer of the model depends on it. `evaluate --faithful` "
     "measures this dependence; an answer that is no better with the regions than without them depends on none. An "
     "accurate head that is not active puts little of its attention on any region. The tests sample images, not "
     "training runs: each model has one seed, and another seed may change a number by more than its interval."

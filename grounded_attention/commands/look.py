@@ -31,6 +31,9 @@ examples:
   # boxes of the words of the answer, as predictions of Label Studio
   grounded-attention look dog.jpg "What is it?" --model runs/my_vlm --export label-studio --output tasks.json
 
+  # whether maps are to be believed: what they rank first is covered, or shown alone
+  grounded-attention look --data rows.jsonl --model runs/my_vlm --faithful plain sinks relative --cover blur
+
   # another model beside it on the same page
   grounded-attention look dog.jpg "What does the dog hold?" --model runs/my_vlm --beside runs/other_vlm
 """
@@ -38,7 +41,7 @@ examples:
 import argparse
 from typing import Annotated, Any
 
-from grounded_attention.lens import EXPORTS, ROWS
+from grounded_attention.lens import COVERS, EXPORTS, INSTRUCTION, ROWS
 from grounded_attention.utils.named_types import Fields
 
 from .command_line import Positive, Program, explain_error
@@ -46,6 +49,7 @@ from .models import ModelOptions, read_heads
 from .rows_options import RowSource
 
 SHOWN = 8  # heads
+PAGE = "lens.html"
 
 
 def look(
@@ -61,11 +65,13 @@ def look(
     rows: Annotated[str, ROWS] | None = None,
     against: str | None = None,
     again: bool = False,
-    output: str = "lens.html",
+    output: str = PAGE,
     answers: str | None = None,
     answer_ids: str | None = None,
     batch_size: Positive | None = None,
     export: Annotated[str, EXPORTS] | None = None,
+    faithful: tuple[str, ...] | None = None,
+    cover: Annotated[str, COVERS] = COVERS[0],
 ) -> tuple[Any, str] | None:
     """Asks each model about each input.
 
@@ -80,12 +86,15 @@ def look(
         rows: of a word its own tokens, or what produced them (default: own; of contributions before)
         against (WORD=OTHER): what speaks for a word rather than another one, with --form contribution
         again: crop the first image where the model looked, and ask once more
-        output (FILE): page, picture or numbers; of --answers a table, a name that ends in .parquet
+        output (FILE): page, picture or numbers; of --answers a table, a name that ends in .parquet; of --faithful a
+            folder
         answers (FILE): given answers of all rows of --data: output of the OpenAI Batch API or vLLM, or the name
             of a column; messages: their last turns
         answer_ids (COLUMN): column of --data with the ids of --answers (default: the one that has all)
         batch_size (N): rows of --answers that are read in one pass (default: 8)
         export: write the boxes of the answers' words for a tool of labelling, to an --output that ends in .json
+        faithful (FORM): measure on rows with boxes whether maps of these forms are to be believed
+        cover: of --faithful: what takes the place of image tokens
     """
     from grounded_attention.lens.export import Exported, export_lens
     from grounded_attention.lens.look import look as look_at
@@ -93,6 +102,17 @@ def look(
     from grounded_attention.lens.word_maps import check_suffix
     from grounded_attention.utils.whole_files import write_text
 
+    if faithful is not None:
+        if answer or beside or against or again or answers or export or source.data is None:
+            others = "--answer, --beside, --against, --again, --answers and --export"
+            raise ValueError(f"--faithful measures texts of --data with boxes: give --data, and remove {others}")
+        from grounded_attention.lens.faithfulness import measure_words
+
+        question = " ".join(images_and_question) or INSTRUCTION
+        how: Fields = {"heads": read_heads(heads), "forms": faithful, "token_rows": rows, "cover": cover}
+        network, processor = loading.load(model)
+        curves = measure_words(network, processor, source.open(), instruction=question, **how)
+        return curves.to_dict(), curves.save("runs/faithful" if output == PAGE else output)
     if answers is not None:
         if answer is not None or beside is not None or again or export:
             given = "--answer, --beside, --again and --export"

@@ -86,14 +86,14 @@ def ablate_heads(
     chat = getattr(processor.processor, "chat_template", None) or processor.tokenizer.chat_template
     settings = PromptSettings(instruction=(instruction or INSTRUCTION) if chat else None)
 
-    def make(examples: Sequence[AuditExample]) -> _Words:
+    def make(examples: Sequence[AuditExample]) -> GroundedWords:
         batch = make_batch(processor, examples, images, settings)
         positions = batch["text_positions"]
         grounded = batch["phrase_mask"].any(1) & (positions > 0)
         ids = batch["input_ids"].gather(1, positions.clamp(min=0))
-        return _Words(inputs_on(batch, model), grounded, ids, positions)
+        return GroundedWords(inputs_on(batch, model), grounded, ids, positions)
 
-    texts = _Texts(model, grounded_prompts(examples, settings), batch_size, make, _logits_before)
+    texts = _Texts(model, grounded_prompts(examples, settings), batch_size, make, logits_before)
     model.eval()
     for words in islice(texts, 1):
         _check_causal(model, words)
@@ -114,14 +114,14 @@ def ablate_region_heads(
     inputs = measurement.inputs
     observer = measurement.observer
 
-    def make(examples: Sequence[AuditExample]) -> _Words:
+    def make(examples: Sequence[AuditExample]) -> GroundedWords:
         batch = inputs.make(examples).inputs
         grounded = batch["phrase_mask"].any(1).bool()
         hidden = batch["input_ids"].masked_fill(grounded, inputs.processor.tokenizer.mask_token_id)
         read = observer.inputs({**batch, "input_ids": hidden})
         device = model_device(model)
         read = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in read.items()}
-        return _Words(read, grounded, batch["input_ids"])
+        return GroundedWords(read, grounded, batch["input_ids"])
 
     prompts = grounded_prompts(examples, PromptSettings())
     texts = _Texts(model, prompts, measurement.batch_size, make, _masked_logits)
@@ -158,7 +158,7 @@ def _other_heads(model: Any, heads: Heads, draws: int, seed: int) -> list[list[t
     return drawn
 
 
-class _Words(NamedTuple):
+class GroundedWords(NamedTuple):
     """The grounded words of a batch: what the model reads, and `grounded` (B, T), the ids (B, T) and, of a sequence of
     image and text, the positions (B, T) of its words.
     """
@@ -178,24 +178,29 @@ class _Texts:
     model: Any
     examples: Sequence[AuditExample]
     size: int
-    make: Callable[[Sequence[AuditExample]], _Words]
-    logits: Callable[[Any, _Words], Tensor]
+    make: Callable[[Sequence[AuditExample]], GroundedWords]
+    logits: Callable[[Any, GroundedWords], Tensor]
 
     def __len__(self) -> int:
         return -(-len(self.examples) // self.size)
 
-    def __iter__(self) -> Iterator[_Words]:
+    def __iter__(self) -> Iterator[GroundedWords]:
         for start in range(0, len(self.examples), self.size):
             yield self.make(self.examples[start : start + self.size])
 
-    def predict(self, words: _Words) -> Tensor:
+    def predict(self, words: GroundedWords) -> Tensor:
         """(B,) float64: the sum of the log-likelihoods of the grounded tokens."""
-        logs = self.logits(self.model, words).log_softmax(-1)
-        of_words = logs.gather(-1, words.ids.to(logs.device)[..., None])[..., 0].cpu()
-        return (of_words * words.grounded).sum(1).double()
+        return token_log_likelihoods(self.logits(self.model, words), words)
 
 
-def _masked_logits(model: Any, words: _Words) -> Tensor:
+def token_log_likelihoods(logits: Tensor, words: GroundedWords) -> Tensor:
+    """(B,) float64: the sum of the log-likelihoods of the grounded tokens, from logits (B, T, V)."""
+    logs = logits.log_softmax(-1)
+    of_words = logs.gather(-1, words.ids.to(logs.device)[..., None])[..., 0].cpu()
+    return (of_words * words.grounded).sum(1).double()
+
+
+def _masked_logits(model: Any, words: GroundedWords) -> Tensor:
     """All words of the phrases of a text are predicted at once."""
     outputs = model(**words.inputs, return_dict=True)
     if getattr(outputs, "mlm_logits", None) is None:
@@ -275,7 +280,7 @@ def _recorded(
         yield outputs
 
 
-def _logits_before(model: Any, words: _Words) -> Tensor:
+def logits_before(model: Any, words: GroundedWords) -> Tensor:
     """Each word of a prompt is predicted from those before it: the logits of the token before each position alone,
     since all would need much memory."""
     inputs = words.inputs
@@ -289,15 +294,15 @@ def _logits_before(model: Any, words: _Words) -> Tensor:
     logits = getattr(outputs, "logits", None)
     if logits is None:
         raise ValueError(
-            f"{type(model).__name__} has no language head, which the ablation needs; load the model with "
-            "AutoModelForImageTextToText, or give ablate=0"
+            f"{type(model).__name__} has no language head, which predicts words; load the model with "
+            "AutoModelForImageTextToText (an ablation is left out with ablate=0)"
         )
     before = (before - (length - logits.shape[1])).clamp(min=0).to(logits.device)
     return logits.gather(1, before[..., None].expand(-1, -1, logits.shape[-1])).float()
 
 
 @torch.no_grad()
-def _check_causal(model: Any, words: _Words) -> None:
+def _check_causal(model: Any, words: GroundedWords) -> None:
     """Raises [`NotCausal`] if a word changes its own prediction."""
     if not words.grounded.any():
         return
@@ -310,7 +315,7 @@ def _check_causal(model: Any, words: _Words) -> None:
         return
     place = torch.full((len(ids), 1), last)
     plain, changed = (
-        _logits_before(model, words._replace(inputs={**words.inputs, "input_ids": each}, positions=place))[example]
+        logits_before(model, words._replace(inputs={**words.inputs, "input_ids": each}, positions=place))[example]
         for each in (ids, other)
     )
     if not torch.allclose(plain, changed, atol=1e-2):

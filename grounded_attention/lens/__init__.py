@@ -4,3 +4,6 @@
 FORMS = ("plain", "relative", "sinks", "rollout", "contribution")
 ROWS = ("own", "before")
 EXPORTS = ("label-studio", "fiftyone", "coco")
+# What takes the place of image tokens that are covered.
+COVERS = ("mean", "blur", "neighbours")
+INSTRUCTION = "Describe the image."

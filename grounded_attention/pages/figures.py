@@ -8,6 +8,7 @@ figure, which a notebook shows. The same input gives the same bytes. Shape lette
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -20,56 +21,14 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
-from grounded_attention.analysis.perturbation_curves import LEAST, MOST, RANDOM, PerturbationCurves
 from grounded_attention.utils.named_types import Columns
 
 from .attention_pictures import WordAttention, attention_figure, method_comparison_figure
 from .colours import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION
 from .figure_style import DPI, WIDTH, panels, save
 
-NAMES = {
-    "raw_last": "attention, last layer",
-    "raw_mean": "attention, all layers",
-    "rollout": "rollout",
-    "relevancy": "gradient-weighted relevancy",
-}
-# Colour and line style have the same meaning.
-_STYLES = {
-    MOST: (VERMILLION, "-", "most relevant first"),
-    LEAST: (BLUE, "--", "least relevant first"),
-    RANDOM: (GREY, ":", "random order"),
-}
-_COLUMNS = 2
-
-
-def perturbation_figure(curves: PerturbationCurves, path: str | Path, title: str = "") -> Figure:
-    """Draws the curves of every map and of the random order; the legend shows the area of each curve."""
-    maps = curves.maps
-    columns = min(_COLUMNS, len(maps))
-    rows = -(-len(maps) // columns)
-    size = (WIDTH / DPI * columns / _COLUMNS, 2.9 * rows + 0.4)
-    figure, grid = panels(len(maps), columns, size, sharex=True, sharey=True)
-    for axes, name in zip(grid, maps, strict=True):
-        _draw(axes, curves, name)
-    figure.supxlabel("share of removed regions")
-    figure.supylabel("accuracy")
-    if title:
-        figure.suptitle(title)
-    return save(figure, path)
-
-
-def _draw(axes: Axes, curves: PerturbationCurves, name: str) -> None:
-    areas = dict(zip(curves.curves, curves.areas, strict=True))
-    for order, (colour, style, name_of_order) in _STYLES.items():
-        key = (RANDOM if order == RANDOM else name, order)
-        label = f"{name_of_order}, area {areas[key]:.3f}"
-        axes.plot(curves.fractions, curves.curve(*key), style, color=colour, lw=1.8, label=label)
-    axes.set_title(NAMES.get(name, name), fontsize=11)
-    axes.set_xlim(0, 1)
-    axes.set_ylim(0, 1.02)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8, frameon=False)
-
+if TYPE_CHECKING:
+    from grounded_attention.analysis.faithfulness import FaithfulCurves
 
 __all__ = [
     "WordAttention",
@@ -130,6 +89,19 @@ def loss_curves_figure(histories: Mapping[str, Sequence[Columns]], path: str | P
     figure, grid = _grid(len(curves), min(len(curves), 3), 0.75)
     for axes, (name, by_method) in zip(grid, curves.items(), strict=True):
         _draw_curves(axes, name, by_method, histories)
+    _legend_below(figure, *grid)
+    return save(figure, path)
+
+
+def faithful_figure(curves: "FaithfulCurves", path: str | Path) -> Figure:
+    """Draws the deletion and the insertion curve of every map."""
+    figure, grid = _grid(2, 2, 0.75)
+    for way, axes in enumerate(grid):
+        by_map = {}
+        for name, values in zip(curves.maps, curves.curves[:, way].tolist(), strict=True):
+            by_map[name] = dict(zip(curves.fractions.tolist(), values, strict=True))
+        _draw_curves(axes, ("deletion", "insertion")[way], by_map, curves.maps)
+        axes.set_xlabel(("share that is covered", "share that alone is shown")[way], fontsize=9)
     _legend_below(figure, *grid)
     return save(figure, path)
 
@@ -207,7 +179,7 @@ def _curve(history: Sequence[Columns], name: str) -> dict[int, float]:
     return {step: float(by_step[step]) for step in sorted(by_step) if np.isfinite(by_step[step])}
 
 
-def _draw_curves(axes: Axes, name: str, by_method: Mapping[str, dict[int, float]], methods: Iterable[str]) -> None:
+def _draw_curves(axes: Axes, name: str, by_method: Mapping[str, Mapping[Any, float]], methods: Iterable[str]) -> None:
     others = [method for method in methods if method not in METHODS]
     for method, curve in by_method.items():
         colour, line = METHODS[method] if method in METHODS else OTHERS[others.index(method) % len(OTHERS)]

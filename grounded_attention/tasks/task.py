@@ -121,7 +121,7 @@ class Task(ABC):
         hub_task (`str`): name of the task on the Hub, for results in model cards.
         citation (`str`, *optional*): BibTeX entry of the paper of the task, for model cards.
         predictions (`str`, *optional*): content of the official file of predictions, if such a file can be scored.
-        explains (`bool`): whether the perturbation test works: an example has one decision, see `read_out`.
+        explains (`bool`): whether maps can be tested: an example has one decision, see `read_out`.
         needs_regions (`bool`): whether the task requires regions.
         image_tokens (`bool`): whether the regions are the image tokens of a vision-language model, which reads
             pictures and no region table.

@@ -8,7 +8,6 @@ from numpy.testing import assert_allclose
 from torch import nn
 from torch.testing import assert_close
 
-from grounded_attention.analysis.perturbation_curves import perturb
 from grounded_attention.analysis.relevancy import MAPS, ReadOut, attention_relevancy, region_maps
 from grounded_attention.modeling import LXMERTForVisualQuestionAnswering, ViLBertForVisualQuestionAnswering
 from grounded_attention.modeling.attention_calls import SEQUENCE
@@ -262,26 +261,3 @@ def test_relevancy_of_lxmert_is_that_of_the_rules_by_hand():
     assert found.max() > 1e-3
     for row in range(3):
         assert_allclose(found[row], two_streams_by_hand(model, inputs, row), rtol=1e-3, atol=1e-6)
-
-
-def test_perturbation_of_lxmert():
-    model = lxmert()
-    inputs = tiny_inputs()
-    batch = {**inputs, "region_candidate_mask": inputs["region_attention_mask"]}
-    with torch.no_grad():
-        usual = model(**inputs).logits.argmax(-1)
-
-    def stays(outputs, batch):
-        return (outputs.logits.argmax(-1) == usual).double().tolist()
-
-    found = perturb(
-        model,
-        [(batch, ["a", "b", "c"])],
-        inputs=lambda batch: {name: batch[name] for name in inputs},
-        read_out=answered,
-        scores=stays,
-        maps=("raw_last", "relevancy"),
-        steps=4,
-    )
-    assert (found.accuracy[:, 0] == 1).all()
-    assert found.accuracy.shape == (5, 5)

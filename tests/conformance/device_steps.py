@@ -19,8 +19,7 @@ from accelerate.hooks import AlignDevicesHook, add_hook_to_module
 from torch.testing import assert_close
 from transformers import pipeline
 
-from grounded_attention.analysis.perturbation_curves import perturb
-from grounded_attention.analysis.relevancy import ReadOut
+from grounded_attention.analysis.relevancy import ReadOut, region_maps
 from grounded_attention.families import FAMILIES
 from grounded_attention.heads.boxes import box_columns
 from grounded_attention.heads.measure import audit
@@ -213,30 +212,22 @@ def run_heads(model_type, device, folder):
     return {**scores, "change": change, "steered": steered}
 
 
-def run_perturbation(device, folder):
-    """Curves of a VL-BERT from which regions are removed in the order of its maps."""
+def run_region_maps(device, folder):
+    """Maps of the regions of a VL-BERT."""
     model = tiny_vgp_model(initializer_range=0.4).eval().to(device)
     words = torch.arange(5, 20).view(3, 5)
     features = torch.randn(3, 4, FEATURE_SIZE, generator=seeded())
     corners = torch.rand(3, 4, 2, generator=seeded()) / 2
     ones = torch.ones(3, 4, dtype=torch.long)
     batch = {"input_ids": words, "region_features": features, "region_boxes": torch.cat([corners, corners + 0.4], -1)}
-    batch |= {"region_attention_mask": ones, "region_candidate_mask": ones}
+    batch["region_attention_mask"] = ones
     batch = {name: tensor.to(device) for name, tensor in batch.items()}
 
     def read_out(outputs, inputs):
         scores = outputs.identification_logits.max(-1).values
         return ReadOut(scores, torch.zeros(len(scores), dtype=torch.long, device=scores.device))
 
-    curves = perturb(
-        model,
-        [(batch, ["a", "b", "c"])],
-        inputs=lambda each: {name: value for name, value in each.items() if name != "region_candidate_mask"},
-        read_out=read_out,
-        scores=lambda outputs, each: outputs.identification_logits.softmax(-1)[:, 0].tolist(),
-        steps=2,
-    )
-    return {"sums": curves.sums}
+    return region_maps(model, batch, read_out)
 
 
 def seeded():
@@ -296,7 +287,7 @@ def cases():
     yield "audit", run_audit
     for model_type in ("llava", "qwen2_5_vl", "gemma3"):
         yield f"heads, {model_type}", partial(run_heads, model_type)
-    yield "perturbation", run_perturbation
+    yield "maps of regions", run_region_maps
     yield "regions", run_regions
     yield "pipeline", run_pipeline
 

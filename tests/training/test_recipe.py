@@ -221,7 +221,7 @@ ground PICTURE dog --model RUN --detector scenes --features scenes
 heads --model RUN --data flickr30k_entities --data-dir . --output out --images .
 space run --model . --model RUN
 evaluate RUN --task vgp --data-dir . --regions . --output out
-evaluate RUN --task vgp --data-dir . --regions . --perturb all
+evaluate RUN --task vgp --data-dir . --regions . --faithful all
 push RUN ORG/NAME
 """
 

@@ -5,7 +5,6 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from grounded_attention.analysis.perturbation_curves import perturb
 from grounded_attention.analysis.relevancy import ReadOut, region_maps
 from grounded_attention.heads.reading import get_observer
 from grounded_attention.modeling import VisualGroundingPipeline
@@ -51,15 +50,6 @@ def relevancy(model):
     return region_maps(model.eval(), given(batch_of()), identified)
 
 
-def perturbed(model):
-    def scores(outputs, batch):
-        return outputs.identification_logits.softmax(-1)[:, 0].tolist()
-
-    batches = [(batch_of(), ["a", "b", "c"])]
-    found = perturb(model, batches, inputs=given, read_out=identified, scores=scores, maps=("raw_last",), steps=2)
-    return {"accuracy": torch.from_numpy(found.accuracy)}
-
-
 def pipeline(model):
     found = VisualGroundingPipeline(model=model.eval(), processor=tiny_processor(), device="cpu")(example())
     return {one["text"]: torch.tensor(one["score"]) for one in found}
@@ -69,7 +59,7 @@ def losses(trainer):
     return [entry["loss"] for entry in logged(trainer)]
 
 
-@pytest.mark.parametrize("measure", [attended, observed, relevancy, perturbed, pipeline])
+@pytest.mark.parametrize("measure", [attended, observed, relevancy, pipeline])
 def test_a_measure_is_the_same(measure):
     named, tuples = (measure(tiny_model(return_dict=wanted)) for wanted in (True, False))
     assert named.keys() == tuples.keys()

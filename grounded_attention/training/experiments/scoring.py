@@ -4,16 +4,26 @@
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import datasets
+import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from grounded_attention.analysis.perturbation_curves import STEPS, PerturbationCurves, perturb
-from grounded_attention.analysis.relevancy import MAPS
+from grounded_attention.analysis import MAPS, STEPS
+from grounded_attention.analysis.faithfulness import (
+    RANDOM,
+    FaithfulCurves,
+    measure_curves,
+    random_map,
+    step_fractions,
+)
+from grounded_attention.analysis.relevancy import region_maps
 from grounded_attention.heads.attention_grounding import AttentionGrounding
+from grounded_attention.modeling.finite_numbers import finite_outputs
 from grounded_attention.pages.failures import Judged
 from grounded_attention.supervision import get_method, supervise
 from grounded_attention.tasks import TASKS, Task
@@ -23,7 +33,7 @@ from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.recipes.adapters import read_model_config
 from grounded_attention.training.recipes.model_family import family_name, head_class
 from grounded_attention.training.recipes.recipe import Model, Recipe
-from grounded_attention.utils.named_types import Columns, Fields
+from grounded_attention.utils.named_types import Batch, Columns, Fields
 from grounded_attention.utils.progress import with_progress
 
 from .arguments import training_arguments
@@ -139,12 +149,7 @@ def score_file(path: Path, task: Task, split: str, rows: Any) -> Scored:
     return Scored(split, "", scored.numbers, scored.judged, scored.items)
 
 
-def explainable() -> list[str]:
-    """Names of the tasks with a decision that a relevancy map can explain."""
-    return [name for name, task in TASKS.items() if task.explains]
-
-
-def measure_perturbation(
+def measure_faithfulness(
     recipe: Recipe,
     checkpoint: str,
     data: PreparedData,
@@ -153,35 +158,50 @@ def measure_perturbation(
     maps: Sequence[str] = MAPS,
     steps: int = STEPS,
     about: Columns | None = None,
-) -> PerturbationCurves:
-    """Computes the perturbation curves of a checkpoint on a split; see `perturb`."""
-    rows = data.splits[split]
-    if not TASKS[recipe.task].explains:
-        known = ", ".join(explainable())
+) -> FaithfulCurves:
+    """Measures how faithful maps of regions are: regions are left out of `region_attention_mask`, or alone in it.
+
+    The score is that of the decision, an accuracy. The whole-image region of VL-BERT is never left out. Besides `maps`
+    (see `region_maps`) the random map is measured; `about` counts the examples without a gold answer.
+    """
+    task = TASKS[recipe.task]
+    if not task.explains:
+        known = ", ".join(name for name, each in TASKS.items() if each.explains)
         raise ValueError(f"the task {recipe.task!r} has no decision to explain; expected one of {known}")
+    fractions = step_fractions(steps)
+    rows = data.splits[split]
+    scores: list[np.ndarray] = []
     with tempfile.TemporaryDirectory() as directory:
         trainer: Any = make_scorer(recipe, checkpoint, data, directory)
-        names = trainer.task.model_inputs
-        return perturb(
-            trainer.model,
-            _batches(trainer, rows),
-            inputs=lambda batch: {name: batch[name] for name in names if name in batch},
-            read_out=trainer.task.read_out,
-            scores=trainer.task.example_scores,
-            maps=maps,
-            steps=steps,
-            seed=recipe.seed,
-            about=about,
-        )
+        model = trainer.model.eval()
+        loader = DataLoader(rows, trainer.args.eval_batch_size, collate_fn=trainer.data_collator.evaluating(rows))
+        for batch in with_progress(loader, "cover regions"):
+            batch = trainer._prepare_inputs(batch)
+            inputs = {name: batch[name] for name in trainer.task.model_inputs if name in batch}
+            candidates = batch["region_candidate_mask"].bool().cpu().numpy()
+            found = region_maps(model, inputs, trainer.task.read_out, maps)
+            numbers = range(len(scores), len(scores) + len(candidates))
+            drawn = [random_map(candidates.shape[1], recipe.seed, number) for number in numbers]
+            stacked = np.stack([*(found[name].cpu().numpy() for name in maps), np.stack(drawn)], 1)
+            score = partial(_score_regions, model, inputs, batch, trainer.task)
+            scores += [*measure_curves(stacked, candidates, score, fractions)]
+    curves = np.stack(scores)  # (W, M, 2, F)
+    has_score = ~np.isnan(curves).any((1, 2, 3))
+    if not has_score.any():
+        raise ValueError("no example has a score, because this split has no gold answers; give another split")
+    images = tuple(np.array(rows["image_id"])[has_score].tolist())
+    facts = {**(about or {}), "without_a_score": int((~has_score).sum())}
+    return FaithfulCurves((*maps, RANDOM), fractions, images, curves[has_score], about=facts)
 
 
-def _batches(trainer: Any, rows: Any) -> Iterator[tuple[Fields, list[str]]]:
-    collator = trainer.data_collator.evaluating(rows)
-    size = trainer.args.eval_batch_size
-    images = rows["image_id"]
-    loader = DataLoader(rows, size, collate_fn=collator)
-    for number, batch in enumerate(with_progress(loader, "remove regions")):
-        moved = {}
-        for k, v in batch.items():
-            moved[k] = v.to(trainer.args.device) if torch.is_tensor(v) else v
-        yield moved, list(images[number * size : (number + 1) * size])
+@torch.no_grad()
+def _score_regions(model: Any, inputs: Batch, batch: Batch, task: Task, shown: np.ndarray) -> np.ndarray:
+    """(S, B) float64 scores with the shown regions (S, B, R) alone; NaN for examples without one."""
+    attended = inputs["region_attention_mask"]
+    scores = []
+    for step in shown:
+        kept = attended * torch.from_numpy(step).to(attended)
+        outputs = model(**{**inputs, "region_attention_mask": kept}, return_dict=True)
+        of_step = task.example_scores(finite_outputs(outputs), batch)
+        scores.append([np.nan if value is None else value for value in of_step])
+    return np.array(scores, dtype=np.float64)

@@ -14,13 +14,14 @@ VLM_TEMPLATE = "trained_vlm.md"
 LIMITS = (
     "The model cannot attend to a region that the detector missed, and it cannot use features of another model than "
     "that of training.",
-    "Attention shows where a head looks, not why the model gives an answer; grounded-attention evaluate --perturb "
+    "Attention shows where a head looks, not why the model gives an answer; grounded-attention evaluate --faithful "
     "measures how faithful a map is.",
     "The model reads English only, and it has learned the biases of the captions and images of the training data.",
 )
 VLM_LIMITS = (
     "The model sees an image as its processor resizes, crops or tiles it; an object may be less than a token.",
-    "Attention shows where a head looks, not why the model gives an answer.",
+    "Attention shows where a head looks, not why the model gives an answer; grounded-attention look --faithful "
+    "measures how faithful a map is.",
     "The model has learned the biases of its original training, and of the texts and images of this one.",
 )
 OWN_PROCESSOR = "name, revision=revision"  # where a snippet loads the processor from
