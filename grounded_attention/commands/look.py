@@ -82,8 +82,8 @@ def look(
         beside (NAME_OR_DIR): a second model on the same page
         answer (TEXT): read this answer instead of generating one
         heads (WHICH): auto, all, a layer, 14-3,20-0 or heads.json
-        form (FORM): of plain, relative, sinks, rollout, with commas; or contribution
-        rows: of a word its own tokens, or what produced them (default: own; of contributions before)
+        form (FORM): of plain, relative, sinks, rollout, with commas; or contribution, two-hop, tam
+        rows: of a word its own tokens, or what produced them (default: own; of contribution and two-hop before)
         against (WORD=OTHER): what speaks for a word rather than another one, with --form contribution
         again: crop the first image where the model looked, and ask once more
         output (FILE): page, picture or numbers; of --answers a table, a name that ends in .parquet; of --faithful a
@@ -119,7 +119,7 @@ def look(
             raise ValueError(f"--answers gives all answers of one model: remove {given}")
         from .look_answers import AnswerOptions, look_at_answers
 
-        options = AnswerOptions(answers, answer_ids, batch_size, heads, form, rows or "own")
+        options = AnswerOptions(answers, answer_ids, batch_size, heads, form, rows)
         return look_at_answers(images_and_question, source, model, loading, options, output)
     for name, value in (("answer-ids", answer_ids), ("batch-size", batch_size)):
         if value is not None:

@@ -29,7 +29,7 @@ class AnswerOptions:
     batch_size: int | None
     heads: str
     form: str
-    token_rows: str
+    token_rows: str | None
 
 
 def look_at_answers(

@@ -3,7 +3,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, repeat
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,19 +19,20 @@ from grounded_attention.utils.named_types import Fields, Row
 from grounded_attention.utils.open_images import picture_size
 from grounded_attention.utils.plain_text import check_one_of
 
-from . import ROWS
 from .answers import IDS, GivenAnswer, row_answer
-from .batches import READ_ALONE, pad_answers, read_batch
+from .batches import READ_ALONE, ExampleRows, pad_answers, read_batch
 from .look import (
+    ALONE,
     Exchange,
     GivenHeads,
     answer_tokens,
-    choose_heads,
+    choose_shown,
     layers_of,
     make_lens,
     prompt_texts,
     read_chat,
     read_forms,
+    read_rows_option,
     ready,
     said_boxes,
     words_before,
@@ -44,7 +45,7 @@ logger = logging.get_logger(__name__)
 BATCH = 8
 WINDOW = 16  # batches, of whose rows those of like length are read together
 LETTERS = 4  # of a token, about
-MANY_FORMS = ("plain", "sinks")
+MANY_FORMS = ("plain", "sinks", *ALONE)
 Kept = TypeVar("Kept")
 
 
@@ -56,7 +57,7 @@ def look_many(
     *,
     heads: GivenHeads = "auto",
     form: str | Sequence[str] = "plain",
-    token_rows: str = "own",
+    token_rows: str | None = None,
     batch_size: int = BATCH,
 ) -> Iterator[Lens]:
     """Shows where a vision-language model looks for every word of many prompts and their given answers.
@@ -74,8 +75,9 @@ def look_many(
             the last turn of the assistant in its messages. Of messages that end with the assistant, what is before
             this turn is the prompt.
         heads (*optional*, defaults to `"auto"`): as for [`look`]; without `heads.json` they are chosen for each row.
-        form (`str` or list of `str`, *optional*, defaults to `"plain"`): `"plain"` or `"sinks"`, as for [`look`].
-        token_rows (`str`, *optional*, defaults to `"own"`): `"own"` or `"before"`, `rows` of [`look`].
+        form (`str` or list of `str`, *optional*, defaults to `"plain"`): as for [`look`], without `"relative"` and
+            `"rollout"`. Contributions and `"tam"` are read row by row.
+        token_rows (`str`, *optional*): `"own"` or `"before"`, `rows` of [`look`].
         batch_size (`int`, *optional*, defaults to 8): how many rows are read in one pass.
 
     Returns:
@@ -184,20 +186,20 @@ class ManyLooks:
         processor: Any,
         heads: GivenHeads = "auto",
         form: str | Sequence[str] = "plain",
-        token_rows: str = "own",
+        token_rows: str | None = None,
         batch_size: int = BATCH,
     ):
         self.forms = read_forms(form)
         for name in self.forms:
             check_one_of(name, MANY_FORMS, "of many rows, form ")
-        check_one_of(token_rows, ROWS, "token_rows ")
         if batch_size < 1:
             raise ValueError(f"batch_size={batch_size}: expected 1 or more")
-        self.token_rows = token_rows
+        self.token_rows = read_rows_option(token_rows, self.forms)
+        self._is_alone = not {*ALONE}.isdisjoint(self.forms)
         self.model, self.patches = ready(model, processor)
         is_read_alone = unwrap_model(self.model).config.model_type in READ_ALONE
-        self.batch_size = 1 if is_read_alone else batch_size
-        self.chosen = choose_heads(self.model, heads)
+        self.batch_size = 1 if is_read_alone or self._is_alone else batch_size
+        self.chosen = choose_shown(self.model, heads, self.forms)
         tokenizer = self.patches.tokenizer
         self._layers = layers_of(self.model, self.chosen)
         self._pictures = frozenset(tokenizer.convert_tokens_to_ids(self.patches.picture_tokens))
@@ -252,6 +254,8 @@ class ManyLooks:
             chats.append(chat)
             pictures.append(opened)
         inputs, prompts = read_prompts(self.patches, chats, [prompt_texts(chat) for chat in chats], pictures)
+        if self._is_alone:
+            prompts = [replace(prompts[0], inputs=inputs)]
         exchanges = []
         for each, prompt, opened in zip(asked, prompts, pictures, strict=True):
             ids = self._tokens(each.answer)
@@ -279,7 +283,9 @@ class ManyLooks:
     def _read(self, batch: _Batch) -> Iterator[Looked]:
         """Runs the model over a batch."""
         columns = [each.prompt.batch["region_positions"][0] for each in batch.exchanges]
-        examples = read_batch(self.model, batch.inputs, batch.rows, columns, self._layers)
+        examples: Sequence[ExampleRows | None] = [None]
+        if not self._is_alone:
+            examples = read_batch(self.model, batch.inputs, batch.rows, columns, self._layers)
         for asked, exchange, example in zip(batch.asked, batch.exchanges, examples, strict=True):
             try:
                 lens = make_lens(self.model, self.patches, exchange, self.chosen, self.forms, self.token_rows, example)

@@ -33,6 +33,7 @@ from grounded_attention.supervision.supervise import find_language_model, head_l
 from grounded_attention.utils.named_types import Batch, Fields
 
 from .sequences import AttentionReader, RowReader, Sequenced, Word, reading
+from .two_hop import join_hops
 
 # How far the states of rows that are computed again may be from those of the answer, beside rounding.
 STATE_ERROR = 1e-3
@@ -80,6 +81,11 @@ class Unembedding:
         """(Q, D) float32: what last states are multiplied by to give logits of tokens (Q,), without bias and cap."""
         return self.factor * self.weight[tokens.to(self.weight.device)].float()
 
+    def of_tokens(self, tokens: Tensor) -> "Unembedding":
+        """That of some tokens (T,) alone, in their order."""
+        tokens = tokens.to(self.weight.device)
+        return replace(self, weight=self.weight[tokens], bias=None if self.bias is None else self.bias[tokens])
+
     @torch.no_grad()
     def logits(self, states: Tensor) -> Tensor:
         """The logits (Q, V) float32 of states (Q, D), as the model gives them."""
@@ -92,16 +98,11 @@ class PathReader(RowReader):
 
     Args:
         start, rows, columns, layers: as for [`RowReader`]; `columns` are the image tokens.
-        keep_image (`bool`, *optional*, defaults to `False`): whether the last states of image tokens are kept.
     """
 
-    def __init__(
-        self, start: int, rows: Sequence[int], columns: Tensor, layers: Iterable[int], keep_image: bool = False
-    ):
+    def __init__(self, start: int, rows: Sequence[int], columns: Tensor, layers: Iterable[int]):
         super().__init__(start, rows, columns, layers)
         self._wanted = {*rows, start - 1}
-        if keep_image:
-            self._wanted.update(each for each in columns.tolist() if each >= 0)
         self.length = 0
         self._count = 0  # positions of this pass
         self._index: list[int] = []  # the wanted rows among them
@@ -167,8 +168,9 @@ class PathReader(RowReader):
         self._mixed.setdefault(mixer, []).append(output)
 
     def keep_output(self, layer: int, value: Tensor, output: Tensor) -> None:
-        self._values[layer] = value
-        self._given.setdefault(layer, []).append(self._of_rows(output))
+        if layer in self._seen:
+            self._values[layer] = value
+            self._given.setdefault(layer, []).append(self._of_rows(output))
 
     def states(self, rows: Sequence[int]) -> Tensor:
         """The last states of rows, (Q, D), after the last norm."""
@@ -230,6 +232,14 @@ class PathReader(RowReader):
                 found = [number[places[place]] for place in asked]
                 values = self._values[layer][0, :, : states.keys.shape[2]]
                 yield HeadPath(layer, found, states.select_rows(asked), values, of_layer[:, found])
+
+    def flow(self, path: "HeadPath", through: Sequence[int]) -> Tensor:
+        """(H, Q, M): attention of rows to the positions `through`, and from there to the image tokens."""
+        seen = path.attention()
+        flow = torch.zeros_like(seen)
+        read = self.of(through, [path.layer]) or {}
+        flow[..., self._columns[0].to(seen.device)] = join_hops(seen[..., through], read[path.layer].to(seen.device))
+        return flow
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,11 +307,17 @@ def other_mixers(decoder: nn.Module) -> list[nn.Module]:
 
 
 def read_path(
-    model: Any, inputs: Batch, start: int, rows: Sequence[int], columns: Tensor, **options: Any
+    model: Any,
+    inputs: Batch,
+    start: int,
+    rows: Sequence[int],
+    columns: Tensor,
+    **options: Any,
 ) -> PathReader:
-    """Reads a sequence in one pass; the arguments are those of [`PathReader`]."""
+    """Reads a sequence in one pass; the arguments are those of [`PathReader`], with all layers by default."""
     inner = unwrap_model(model)
-    reader = PathReader(start, rows, columns, head_layers(model), **options)
+    options.setdefault("layers", head_layers(model))
+    reader = PathReader(start, rows, columns, **options)
     asked = inputs_on(inputs, model)
     if "logits_to_keep" in inspect.signature(inner.forward).parameters:
         asked["logits_to_keep"] = 1
@@ -311,7 +327,12 @@ def read_path(
 
 
 def contributions(
-    model: Any, reader: PathReader, rows: Sequence[int], directions: Tensor, heads: Collection[tuple[int, int]] = ()
+    model: Any,
+    reader: PathReader,
+    rows: Sequence[int],
+    directions: Tensor,
+    heads: Collection[tuple[int, int]] = (),
+    through: Sequence[int] = (),
 ) -> Tensor:
     """What each position adds to a logit of each row, through some heads or all.
 
@@ -321,6 +342,8 @@ def contributions(
         rows (`Sequence[int]`): Q rows, each once.
         directions (`Tensor`): (Q, D), of [`Unembedding.directions`]; of two tokens their difference, for a contrast.
         heads (collection of (layer, head), *optional*): the heads; by default all.
+        through (`Sequence[int]`, *optional*): positions before the rows, such as those of a reasoning. Read is then
+            only what image tokens add along two hops of a head: from a row to these, and from there to the image.
 
     Returns:
         `Tensor`: (Q, N) float32 on the CPU, in logits, of either sign.
@@ -330,7 +353,8 @@ def contributions(
     """
     total = torch.zeros(len(rows), reader.length)
     for path in reader.paths(rows, reader.gradients(model, rows, directions)):
-        shares = path.attention() * path.readings()
+        attention = reader.flow(path, through) if through else path.attention()
+        shares = attention * path.readings()
         if heads:
             chosen = [head for layer, head in heads if layer == path.layer]
             shares = shares[chosen]
@@ -347,6 +371,7 @@ def word_contributions(
     heads: Collection[tuple[int, int]] = (),
     against: Mapping[str, str] | None = None,
     reader: PathReader | None = None,
+    through: Sequence[int] = (),
 ) -> Tensor:
     """What each position adds to the logits of the tokens of words, (W, N) float32: the mean of a word's tokens.
 
@@ -360,6 +385,7 @@ def word_contributions(
         against (`Mapping[str, str]`, *optional*): word -> the word instead of it. Read is then the difference of the
             two logits, at the first token that is another one.
         reader ([`PathReader`], *optional*): what was kept while the model answered; by default a pass reads it.
+        through (`Sequence[int]`, *optional*): as for [`contributions`].
     """
     ids = whole.inputs["input_ids"][0]
     columns = whole.batch["region_positions"][0]
@@ -367,12 +393,12 @@ def word_contributions(
     images = {*columns.tolist()}
     rows = sorted({row for word in words for row in word.rows} - images)
     if reader is None or not reader.is_complete:
-        reader = read_path(model, whole.inputs, whole.prompt_length, rows, columns)
+        reader = read_path(model, whole.inputs, whole.prompt_length, [*rows, *through], columns)
     unembedding = reader.unembedding(model)
     directions = unembedding.directions(ids[[row + shift for row in rows]])
     for row, token in instead.items():
         directions[rows.index(row)] -= unembedding.directions(torch.tensor([token]))[0]
-    return word_weights(words, rows) @ contributions(model, reader, rows, directions, heads)
+    return word_weights(words, rows) @ contributions(model, reader, rows, directions, heads, through)
 
 
 def word_weights(words: Sequence[Word], rows: Sequence[int]) -> Tensor:

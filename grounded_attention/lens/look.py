@@ -39,6 +39,8 @@ from .sequences import (
     read_rows,
     rows_at_once,
 )
+from .tam import word_activations
+from .two_hop import split_answer
 from .word_maps import Lens
 
 logger = logging.get_logger(__name__)
@@ -48,6 +50,10 @@ NEUTRAL = "Write a general description of the image."
 # Heads that are chosen without labels, and the first layers that are left out where there are more than twice as many.
 MOST_HEADS = 3
 FIRST_LAYERS = 2
+# Forms that are no attention.
+TAM = ("tam",)
+PATHS = (("contribution",), ("two-hop",))
+ALONE = ("contribution", "tam", "two-hop")
 ROLLOUT_BYTES = 2**31  # of the maps of all layers
 
 Heads = Sequence[tuple[int, int]]
@@ -98,11 +104,13 @@ def look(
             order: `"sinks"` removes image tokens that nearly all words attend to, `"relative"` divides by what a
             neutral prompt gives, `"rollout"` follows all layers and needs their maps. `"contribution"`, alone, is no
             attention but what image tokens add to the logit of the word, through all heads or those that are given;
-            see [`contributions`].
+            see [`contributions`]. `"two-hop"`, alone, is what they add through the reasoning of the answer, between
+            <think> and </think>, to the words after it (Saliency-R1). `"tam"`, alone, are token activation maps: the
+            logits of the image tokens for the word ([`token_maps`], arXiv 2506.23270).
         rows (`str`, *optional*): whose attention a word's map is: `"own"` that of its own tokens,
             which read what was said, or `"before"` that of the position before each of its tokens, which produced it
             (of the first token of the answer the last position of the prompt). Of several tokens it is the mean. By
-            default `"before"` of contributions, else `"own"`.
+            default `"before"` of contribution and two-hop, else `"own"`.
         against (`Mapping[str, str]`, *optional*): of contributions, word -> another word, such as `{"red": "blue"}`:
             what speaks for the word rather than the other, the difference of their logits.
         again (`bool`, *optional*, defaults to `False`): whether to crop the first image where the end of the prompt
@@ -118,11 +126,8 @@ def look(
             not exist, or an option is not valid; or the attention is NaN or infinite.
     """
     forms = read_forms(form)
-    follows = "contribution" in forms
-    if rows is None:
-        rows = "before" if follows else "own"
-    check_one_of(rows, ROWS, "rows ")
-    if against and not follows:
+    rows = read_rows_option(rows, forms)
+    if against and "contribution" not in forms:
         raise ValueError("against compares contributions to two words: give form='contribution'")
     model, patches = ready(model, processor)
     chat, pictures = read_chat(images, text, messages, video, fps)
@@ -158,9 +163,20 @@ def read_forms(form: str | Sequence[str]) -> tuple[str, ...]:
         check_one_of(name, FORMS, "form ")
     if "rollout" in named and "relative" in named:
         raise ValueError("form: rollout goes through all heads, relative compares chosen ones; take one of them")
-    if "contribution" in named and len(named) > 1:
-        raise ValueError("form: contribution is no attention, which other forms change; give it alone")
+    for name in named:
+        if name in ALONE and len(named) > 1:
+            raise ValueError(f"form: {name} is no attention, which other forms change; give it alone")
     return tuple(name for name in FORMS if name in named)
+
+
+def read_rows_option(rows: str | None, forms: tuple[str, ...]) -> str:
+    """Whose rows are read: what the user says, or else the default of the forms."""
+    if rows is None:
+        rows = "before" if forms in PATHS else "own"
+    check_one_of(rows, ROWS, "rows ")
+    if forms == TAM and rows == "before":
+        raise ValueError("form tam reads each token where its formula says; leave out rows")
+    return rows
 
 
 def _look(
@@ -181,17 +197,12 @@ def _look(
         prompt = words_before(prompt)
     read: RowReader | None = None
     make_reader: type[RowReader] = RowReader
-    if "rollout" in forms:
-        chosen = ChosenHeads((), source="attention rollout over all layers")
-        layers: Iterable[int] = []
-    elif "contribution" in forms:
-        chosen = (
-            ChosenHeads((), source="contributions of all heads") if heads == "auto" else choose_heads(model, heads)
-        )
+    chosen = choose_shown(model, heads, forms)
+    layers: Iterable[int] = []
+    if forms in PATHS:
         layers = head_layers(model)
         make_reader = PathReader
-    else:
-        chosen = choose_heads(model, heads)
+    elif forms != TAM and "rollout" not in forms:
         layers = layers_of(model, chosen)
     if answer is None:
         ids, read = generate_and_read(model, patches, prompt, layers, make_reader, **options)
@@ -203,6 +214,17 @@ def _look(
     said = said_boxes(patches, pictures[0], ids)
     exchange = Exchange(pictures, prompt, whole, said)
     return make_lens(model, patches, exchange, chosen, forms, which, read, against), prompt
+
+
+def choose_shown(model: Any, heads: GivenHeads, forms: tuple[str, ...]) -> ChosenHeads:
+    """The heads whose maps are shown: those that a user names, or of some forms none or all."""
+    if "rollout" in forms:
+        return ChosenHeads((), source="attention rollout over all layers")
+    if forms == TAM:
+        return ChosenHeads((), source="no heads: logits of the image tokens")
+    if forms in PATHS and heads == "auto":
+        return ChosenHeads((), source="contributions of all heads")
+    return choose_heads(model, heads)
 
 
 def answer_tokens(patches: PatchGroundingProcessor, answer: str) -> list[int]:
@@ -247,10 +269,17 @@ def make_lens(
     rows = exchange.rows
     signed = None
     every: Tensor | float = 1.0  # of a word, what its shares are parts of
-    if "contribution" in forms:
+    if forms == TAM:
+        attention = word_activations(model, whole)[None]
+        every = attention[0].sum(-1).clamp(min=FLOOR)
+    elif forms in PATHS:
         known = read if isinstance(read, PathReader) else None
+        said = whole
+        through: list[int] = []
+        if "two-hop" in forms:
+            said, through = split_answer(patches.tokenizer, whole)
         shift = int(which == "before")
-        added = word_contributions(model, patches, whole, shift, chosen.heads, against, known)
+        added = word_contributions(model, patches, said, shift, chosen.heads, against, known, through)
         signed = added[:, columns].numpy()
         every = added.clamp(min=0).sum(-1).clamp(min=FLOOR)
         attention = added[:, columns].clamp(min=0)[None]

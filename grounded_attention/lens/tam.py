@@ -8,11 +8,16 @@ Shape letters: T tokens of the text in their order, R image tokens, J texts besi
 """
 
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from grounded_attention.heads.maps import TokenGrid
+
+from .contributions import read_path, word_weights
+from .sequences import Sequenced
 
 FLOOR = 1e-8  # is added to a sum of weights
 LEAST = 1e-12
@@ -56,40 +61,31 @@ def normalise(cleaned: Tensor, scores: Tensor, beside: Tensor) -> Tensor:
     Returns:
         `Tensor`: (T, R) in [0, 1]; 0 for a map whose range is empty.
     """
-    low = torch.minimum(cleaned.amin(-1), scores.masked_fill(~beside, torch.inf).amin(-1))[:, None]
-    high = torch.maximum(cleaned.amax(-1), scores.masked_fill(~beside, -torch.inf).amax(-1))[:, None]
+    ranged = torch.cat([cleaned, torch.where(beside, scores, cleaned[:, :1])], 1)
+    low, high = ranged.aminmax(dim=-1, keepdim=True)
     return (cleaned - low) / (high - low).clamp(min=LEAST)
 
 
-def filter_ranks(maps: Tensor, side: int = 3) -> Tensor:
-    """Smooths maps by the ranks of the values around each cell, which leaves out what stands alone.
+def filter_ranks(maps: Tensor) -> Tensor:
+    """Smooths maps by the ranks of the nine values around each cell, which leaves out what stands alone.
 
     The values of a window are sorted and weighted by a Gaussian around their middle, whose width is their standard
     deviation divided by their mean; a flat window gives its median.
 
     Args:
-        maps (`Tensor`): (..., Y, X), not negative; beyond the edge they are mirrored, the edge itself once.
-        side (`int`, *optional*, defaults to 3): rows and columns of a window, odd.
+        maps (`Tensor`): (T, Y, X) on the CPU, not negative; beyond the edge they are mirrored, the edge itself once.
 
     Returns:
-        `Tensor`: (..., Y, X), 0 where the mean of a window is 0.
+        `Tensor`: (T, Y, X), 0 where the mean of a window is 0.
     """
-    for axis in (-2, -1):
-        maps = maps.index_select(axis, _mirrored(maps.shape[axis], side // 2, maps.device))
-    windows = maps.unfold(-2, side, 1).unfold(-2, side, 1).flatten(-2).sort(-1).values
+    padded = torch.from_numpy(np.pad(maps.numpy(), [(0, 0), (1, 1), (1, 1)], mode="reflect"))
+    windows = padded.unfold(1, 3, 1).unfold(2, 3, 1).flatten(-2).sort(-1).values
     mean = windows.mean(-1, keepdim=True)
     spread = windows.std(-1, correction=0, keepdim=True) / mean.clamp(min=LEAST)
-    ranks = torch.arange(side**2, device=maps.device) - side**2 // 2
+    ranks = torch.arange(9) - 4  # from the middle
     weights = torch.exp(-0.5 * (ranks / spread.clamp(min=FLAT)) ** 2)
     weights = weights / weights.sum(-1, keepdim=True)
-    return (weights * windows * (mean > 0)).sum(-1)
-
-
-def _mirrored(count: int, reach: int, device: torch.device) -> Tensor:
-    """The places of a line of `count` cells with `reach` more at both ends."""
-    last = count - 1
-    places = torch.arange(-reach, count + reach, device=device) % max(2 * last, 1)
-    return last - (last - places).abs()
+    return (weights * windows).sum(-1)
 
 
 def filter_tokens(values: Tensor, grid: TokenGrid) -> Tensor:
@@ -122,7 +118,39 @@ def token_maps(activation: Tensor, scores: Tensor, ids: Tensor, grids: Sequence[
     cleaned = remove_interference(activation, find_interference(activation, scores, ids))
     earlier = torch.ones_like(scores, dtype=torch.bool).tril(-1)
     normalised = normalise(cleaned, scores, earlier)
-    filtered = torch.zeros_like(normalised)
-    for grid in grids:
-        filtered += filter_tokens(normalised, grid)
-    return filtered
+    return torch.stack([filter_tokens(normalised, grid) for grid in grids]).sum(0)
+
+
+@torch.no_grad()
+def word_activations(model: Any, whole: Sequenced) -> Tensor:
+    """The maps of words, (W, R) float32 in [0, 1]: each the mean of those of its tokens; 0 at tokens without a place.
+
+    Tokens of the prompt are those of its words, read where they are; of the answer all, read before they are said. As
+    the authors do, the first token of the prompt is explained by what the model would say after it. A pass reads the
+    states of all.
+
+    Args:
+        model (`PreTrainedModel`): the decoder.
+        whole ([`Sequenced`]): the prompt with its answer, with W words whose rows are those of their own tokens.
+    """
+    ids = whole.inputs["input_ids"][0]
+    columns = whole.batch["region_positions"][0]
+    placed = whole.token_images >= 0
+    image_rows = columns[placed].tolist()
+    start = whole.prompt_length
+    asked = sorted({row for word in whole.words if not word.answer for row in word.rows})
+    reader = read_path(model, whole.inputs, start, [*asked, *image_rows], columns, layers=())
+    unembedding = reader.unembedding(model)
+    places = [*asked, *range(start, len(ids))]
+    classes = ids[places]
+    if asked:
+        classes[0] = unembedding.logits(reader.states(asked[:1])).argmax()
+    read = unembedding.of_tokens(classes)
+    activation = read.logits(reader.states(image_rows)).T.clamp(min=0).cpu()
+    scores = read.logits(reader.states([*asked, *range(start - 1, len(ids) - 1)])).T.clamp(min=0).cpu()
+    images = whole.token_images[placed]
+    boxes = whole.batch["region_boxes"][0, placed]
+    grids = [TokenGrid.of_tokens(boxes, images == image) for image in images.unique()]
+    maps = torch.zeros(len(places), len(columns))
+    maps[:, placed] = token_maps(activation, scores, ids[places], grids)
+    return word_weights(whole.words, places) @ maps

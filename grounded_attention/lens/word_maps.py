@@ -91,9 +91,10 @@ class Lens:
         heads_from (`str`): how the heads were chosen.
         form (`tuple[str, ...]`): what was done with the attention, see [`look`].
         attention (`np.ndarray`): (K, W, R) float32, what each head gives to each image token for each word; of
-            contributions the positive part of their sum over heads, with K = 1.
+            contributions the positive part of their sum over heads, and of `tam` the maps, with K = 1.
         share (`np.ndarray`): (W, number of images) float32, the mean part of the attention that goes to an image,
-            without that on sinks if these are removed; of contributions the part of all positive ones.
+            without that on sinks if these are removed; of contributions the part of all positive ones, of `tam` the
+            part of the map.
         token_boxes (`np.ndarray`): (R, 4) float32, the part of its image that each image token shows.
         token_images (`np.ndarray`): (R,) int64, the image of each token; -1 for tokens without a place.
         second (`Lens`, *optional*): what the model answered and where it looked with the crop, if asked again.
@@ -104,7 +105,7 @@ class Lens:
         names (`tuple[str, ...]`): of each image, such as "image 1" or "frames 3–4, 1.2 s".
         rows (`str`): `own`, or `before` if the maps are of the positions that produced the words, see [`look`].
         contributions (`np.ndarray`, *optional*): (W, R) float32, what each image token adds to the logit of each word,
-            of either sign; with the form `contribution`.
+            of either sign; with the forms `contribution` and `two-hop`.
     """
 
     answer: str

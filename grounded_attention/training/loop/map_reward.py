@@ -2,26 +2,27 @@
 """A reward for TRL's GRPOTrainer: how much of the map of a completion is inside the boxes of its row."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 from transformers.utils import logging
 
-from grounded_attention.lens.answered import BATCH, look_many
+from grounded_attention.lens.answered import look_many
 from grounded_attention.lens.answers import GivenAnswer
 from grounded_attention.lens.look import GivenHeads
 from grounded_attention.lens.word_maps import Lens
 from grounded_attention.modeling.finite_numbers import finite_scores
 from grounded_attention.utils.boxes import Boxes, covered_shares
-from grounded_attention.utils.named_types import Fields
 
 from .responses import row_boxes
 
 logger = logging.get_logger(__name__)
 
 
-def mass_in_boxes(attention: np.ndarray, token_boxes: Boxes, boxes: Boxes) -> float | None:
+def mass_in_boxes(attention: np.ndarray, token_boxes: Boxes, boxes: Boxes) -> float:
     """The part of a map that is inside boxes; a token that a box covers in part counts in part.
 
     Args:
@@ -31,7 +32,7 @@ def mass_in_boxes(attention: np.ndarray, token_boxes: Boxes, boxes: Boxes) -> fl
         boxes (array): (n, 4), the boxes, in the same units; where they overlap counts once.
 
     Returns:
-        `float`, *optional*: in [0, 1]; `None` for a map without a value above 0.
+        `float`: in [0, 1]; 0 also for a map without a value above 0.
 
     Raises:
         NotFiniteError: if a value is NaN or infinite.
@@ -40,7 +41,7 @@ def mass_in_boxes(attention: np.ndarray, token_boxes: Boxes, boxes: Boxes) -> fl
     positive = np.maximum(attention, 0).astype(np.float64)
     total = positive.sum()
     if total == 0:
-        return None
+        return 0.0
     inside = covered_shares(token_boxes, _without_overlap(boxes)).sum(1)
     return float(positive @ inside / total)
 
@@ -48,14 +49,13 @@ def mass_in_boxes(attention: np.ndarray, token_boxes: Boxes, boxes: Boxes) -> fl
 def _without_overlap(boxes: Boxes) -> np.ndarray:
     """Boxes (m, 4) that do not overlap and cover what some boxes cover."""
     array = np.asarray(boxes, dtype=np.float64).reshape(-1, 4)
-    x = np.unique(array[:, 0::2])
-    y = np.unique(array[:, 1::2])
-    left, top = np.meshgrid(x[:-1], y[:-1])
-    right, bottom = np.meshgrid(x[1:], y[1:])
-    pieces = np.stack([left, top, right, bottom], -1).reshape(-1, 4)
+    across = list(pairwise(np.unique(array[:, 0::2])))
+    down = list(pairwise(np.unique(array[:, 1::2])))
+    pieces = np.array([(x1, y1, x2, y2) for x1, x2 in across for y1, y2 in down])
     return pieces[covered_shares(pieces, array).any(1)]
 
 
+@dataclass
 class MapReward:
     """A reward function for TRL's trainers: the part of a completion's map that is inside the boxes of its row.
 
@@ -68,25 +68,14 @@ class MapReward:
         processor (`ProcessorMixin` or `PatchGroundingProcessor`): its processor.
         heads (*optional*, defaults to `"auto"`): whose maps, as for [`look`]; `"auto"` without `heads.json` chooses
             for each completion anew.
-        form (`str`, *optional*, defaults to `"plain"`): the form of the maps, as for [`look_many`].
-        token_rows (`str`, *optional*, defaults to `"own"`): as for [`look_many`]. The attention before the first word
-            is the same for all completions of a prompt, so that `"before"` rewards answers of one word alike.
-        batch_size (`int`, *optional*, defaults to 8): how many completions are read in one pass.
+        form (`str`, *optional*, defaults to `"plain"`): the form of the maps, as for [`look_many`]; an answer without
+            reasoning is an error of `"two-hop"`.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        processor: Any,
-        heads: GivenHeads = "auto",
-        form: str | Sequence[str] = "plain",
-        token_rows: str = "own",
-        batch_size: int = BATCH,
-    ):
-        self.__name__ = "map_reward"  # in the logs of TRL
-        self.model = model
-        self.processor = processor
-        self.options: Fields = {"heads": heads, "form": form, "token_rows": token_rows, "batch_size": batch_size}
+    model: Any
+    processor: Any
+    heads: GivenHeads = "auto"
+    form: str = "plain"
 
     def __call__(
         self,
@@ -106,7 +95,8 @@ class MapReward:
 
         Returns:
             `list[float | None]`: in [0, 1]; 0 for a completion without words, with tokens that the tokenizer does not
-            know, or whose map is 0 on the images, and a warning counts these; `None` where the row has no boxes.
+            know, or whose map is 0 on the images or in the boxes, and a warning counts these; `None` where the row has
+            no boxes.
 
         Raises:
             ValueError: if the rows have no phrases, or an option is not valid.
@@ -120,29 +110,25 @@ class MapReward:
         numbers = [n for n, ids in enumerate(completion_ids) if gold[n] and max(ids, default=0) < known]
         rows = [{"prompt": prompts[number], "completion": completions[number]} for number in numbers]
         answers = [GivenAnswer(tokens=tuple(completion_ids[number])) for number in numbers]
-        without = len(gold) - rewards.count(None)
         was_training = self.model.training
-        looks = look_many(self.model, self.processor, rows, answers, **self.options)
+        looks = look_many(self.model, self.processor, rows, answers, heads=self.heads, form=self.form)
         for number, lens in zip(numbers, looks, strict=True):
-            mass = _answer_mass(lens, gold[number])
-            if mass is not None:
-                rewards[number] = mass
-                without -= 1
+            rewards[number] = _answer_mass(lens, gold[number])
         self.model.train(was_training)
-        if without:
-            logger.warning(f"{without} of {len(gold)} completions have no word, no map or unknown tokens: reward 0")
+        empty = rewards.count(0.0)
+        if empty:
+            logger.warning(
+                f"{empty} of {len(rewards)} rewards are 0: no word, no map, none of it in a box, odd tokens"
+            )
         return rewards
 
 
-def _answer_mass(lens: Lens, gold: Sequence[tuple[np.ndarray, int]]) -> float | None:
-    """The part of the mean map of an answer's words that is inside boxes, each of which is of an image."""
+def _answer_mass(lens: Lens, gold: Sequence[tuple[np.ndarray, int]]) -> float:
+    """The part of the map of all words of an answer that is inside boxes, each of which is of an image."""
     words = [place for place, word in enumerate(lens.words) if word.answer]
-    if not words:
-        return None
-    attention = lens.attention[:, words].mean((0, 1))
-    placed = lens.token_images >= 0
+    attention = lens.attention[:, words].sum((0, 1)) * (lens.token_images >= 0)
     # Each image is beside the one before.
     beside = np.array([1, 0, 1, 0])
     tokens = lens.token_boxes + lens.token_images[:, None] * beside
     boxes = [box + image * beside for box, image in gold]
-    return mass_in_boxes(attention[placed], tokens[placed], np.stack(boxes))
+    return mass_in_boxes(attention, tokens, np.stack(boxes))
