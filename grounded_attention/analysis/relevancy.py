@@ -1,14 +1,15 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Four relevancy maps: how much each region contributes to one decision of a model.
+"""Five relevancy maps: how much each region contributes to one decision of a model.
 
 - `raw_last`: attention of the last layer, mean over heads;
 - `raw_mean`: attention, mean over heads and layers;
 - `rollout`: attention multiplied through the layers with the residual connection (Abnar and Zuidema, 2020);
+- `contribution`: what the position adds to the score through all heads, along the direct path; of either sign;
 - `relevancy`: gradient-weighted (Chefer, Gur and Wolf, 2021, "Generic Attention-model Explainability", equations 5 to
   11): the positive part of attention times its gradient, mean over heads, accumulated through the attention calls.
 
-The first three do not depend on the decision; the last uses the score of the decision. All maps are taken from the row
-of the position from which the model computes the decision (`ReadOut`).
+The first three do not depend on the decision; the others use the score of the decision. All maps are taken from the
+row of the position from which the model computes the decision (`ReadOut`).
 
 The maps are written over the attention calls of a model (`config.attention_calls`), so they are the same for one
 sequence and for two streams. In two streams the raw maps are those of the calls from the stream of the row to the
@@ -26,13 +27,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from grounded_attention.heads.attention_readers import AttentionReader, reading
+from grounded_attention.heads.direct_path import direct_path, innermost
 from grounded_attention.modeling.attention_calls import REGIONS, SEQUENCE, TEXT, AttentionCall, one_stream_calls
+from grounded_attention.supervision.head_masking import block_projections
 from grounded_attention.supervision.rollout import Blocks, rollout_blocks
+from grounded_attention.supervision.row_states import score
 from grounded_attention.utils.named_types import Batch, Columns
 
 from . import MAPS
 
-RAW_LAST, RAW_MEAN, ROLLOUT, RELEVANCY = MAPS
+RAW_LAST, RAW_MEAN, ROLLOUT, RELEVANCY, CONTRIBUTION = MAPS
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +66,7 @@ def region_maps(model: Any, inputs: Batch, read_out: Reader, maps: Sequence[str]
             raise ValueError(f"{type(model).__name__} returns no attention maps: load a model of this project")
         decided = read_out(outputs, inputs)
         gradients = gradients_of(decided.score, attentions) if RELEVANCY in maps else []
+        added = region_contributions(model, inputs, read_out, attentions) if CONTRIBUTION in maps else []
     with torch.no_grad():
         weights = [attention.detach().float() for attention in attentions]
         texts = inputs["input_ids"].shape[1]
@@ -68,7 +74,9 @@ def region_maps(model: Any, inputs: Batch, read_out: Reader, maps: Sequence[str]
         attended = inputs["region_attention_mask"].bool()
         attended_maps = {}
         for name in maps:
-            attended_maps[name] = _rows(_map(name, weights, gradients, calls), decided.rows, texts, regions) * attended
+            given = added if name == CONTRIBUTION else weights
+            mapped = _map(name, given, gradients, calls)
+            attended_maps[name] = _rows(mapped, decided.rows, texts, regions) * attended
         return attended_maps
 
 
@@ -102,8 +110,50 @@ def _map(
         for attention, call in zip(attentions, calls, strict=True):
             if (call.query_stream, call.key_stream) == (stream, source):
                 means.append(attention.mean(1))
-        maps[stream] = means[-1] if name == RAW_LAST else torch.stack(means).mean(0)
+        stacked = torch.stack(means)
+        if name == RAW_LAST:
+            maps[stream] = means[-1]
+        elif name == CONTRIBUTION:
+            maps[stream] = stacked.sum(0)
+        else:
+            maps[stream] = stacked.mean(0)
     return maps
+
+
+class _OutputLeaves(AttentionReader):
+    """Keeps values, and outputs of attention that begin their own gradients, in the order of the calls."""
+
+    def __init__(self) -> None:
+        self.values: list[Tensor] = []
+        self.given: list[Tensor] = []
+
+    def keep_output(self, module: Any, value: Tensor, output: Tensor) -> Tensor:
+        self.values.append(value.detach())
+        self.given.append(output.detach().requires_grad_())
+        return self.given[-1]
+
+
+def region_contributions(model: Any, inputs: Batch, read_out: Reader, attentions: Sequence[Tensor]) -> list[Tensor]:
+    """What each position adds to the score of each example, through each attention call: (B, 1, S, K), in the rows
+    from which the score is read.
+
+    The read-out is linear to first order; with the frozen norms of [`direct_path`] the sum over positions is what
+    the output of all heads adds.
+    """
+    encoder = innermost(model)
+    projections = []
+    for block in encoder.modules():
+        if any(hasattr(child, "layer_idx") for child in block.children()):
+            projections += block_projections(block)
+    reader = _OutputLeaves()
+    with reading(model, reader), direct_path(encoder, projections):
+        score_of_each = read_out(model(**inputs, return_dict=True), inputs).score
+    gradients = gradients_of(score_of_each, reader.given)
+    added = []
+    for attention, value, gradient in zip(attentions, reader.values, gradients, strict=True):
+        readings = score(gradient.transpose(1, 2), value)  # (B, H, S, K)
+        added.append((attention.detach() * readings).sum(1, keepdim=True))
+    return added
 
 
 def attention_relevancy(

@@ -86,3 +86,13 @@ def _linear_form(module: Any, like: Tensor) -> tuple[Tensor, Tensor, bool]:
     shift, alternating, constant = module.forward(probes.to(like.dtype)).float()
     centres = torch.allclose(constant, shift, atol=1e-3)
     return (alternating - shift) * signs, shift, centres
+
+
+def innermost(model: nn.Module, kind: type[nn.Module] = nn.Module) -> Any:
+    """The innermost module of a kind that has all modules with the number of a layer."""
+    numbered = {module for module in model.modules() if getattr(module, "layer_idx", None) is not None}
+    found = model
+    for module in model.modules():
+        if isinstance(module, kind) and numbered <= {*module.modules()}:
+            found = module
+    return found

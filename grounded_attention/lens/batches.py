@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from grounded_attention.heads.attention_readers import AttentionReader, reading
 from grounded_attention.heads.reading import attention_of, inputs_on
 from grounded_attention.supervision.row_plans import AttentionQuery, RowPlans
 from grounded_attention.supervision.row_states import RowStates
 from grounded_attention.supervision.supervise import unwrap_model
 from grounded_attention.utils.named_types import Batch, Fields
 
-from .sequences import TOKEN_INPUTS, AttentionReader, Sequenced, few_at_once, reading
+from .sequences import TOKEN_INPUTS, Sequenced, few_at_once
 
 # Models whose numbers for a sequence depend on its batch (pixels are padded, the longest sequence scales rotations),
 # or that read only pictures of as many tiles together.

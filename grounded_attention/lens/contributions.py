@@ -22,7 +22,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from grounded_attention.heads.direct_path import direct_path
+from grounded_attention.heads.attention_readers import AttentionReader, reading
+from grounded_attention.heads.direct_path import direct_path, innermost
 from grounded_attention.heads.reading import inputs_on
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision.head_masking import output_projections
@@ -32,7 +33,7 @@ from grounded_attention.supervision.score_masks import LOWEST_SCORE
 from grounded_attention.supervision.supervise import find_language_model, head_layers, numbered_attention, unwrap_model
 from grounded_attention.utils.named_types import Batch, Fields
 
-from .sequences import AttentionReader, RowReader, Sequenced, Word, reading
+from .sequences import RowReader, Sequenced, Word
 from .two_hop import join_hops
 
 # How far the states of rows that are computed again may be from those of the answer, beside rounding.
@@ -167,10 +168,11 @@ class PathReader(RowReader):
             output = kept
         self._mixed.setdefault(mixer, []).append(output)
 
-    def keep_output(self, layer: int, value: Tensor, output: Tensor) -> None:
-        if layer in self._seen:
-            self._values[layer] = value
-            self._given.setdefault(layer, []).append(self._of_rows(output))
+    def keep_output(self, module: Any, value: Tensor, output: Tensor) -> Tensor:
+        if module.layer_idx in self._seen:
+            self._values[module.layer_idx] = value
+            self._given.setdefault(module.layer_idx, []).append(self._of_rows(output))
+        return output
 
     def states(self, rows: Sequence[int]) -> Tensor:
         """The last states of rows, (Q, D), after the last norm."""
@@ -285,13 +287,7 @@ def _gives(mixer: Any, outputs: Sequence[Any], choose: Callable[[Sequence[Tensor
 
 def find_decoder(model: Any) -> Any:
     """The innermost model that has all layers of the language model; its output is the last state."""
-    language_model = find_language_model(model)
-    numbered = {module for module in language_model.modules() if getattr(module, "layer_idx", None) is not None}
-    found = language_model
-    for module in language_model.modules():
-        if isinstance(module, PreTrainedModel) and numbered <= {*module.modules()}:
-            found = module
-    return found
+    return innermost(find_language_model(model), PreTrainedModel)
 
 
 def other_mixers(decoder: nn.Module) -> list[nn.Module]:

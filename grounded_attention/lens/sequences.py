@@ -5,7 +5,6 @@ Shape letters: N sequence, Q rows, R image tokens, L layers, H heads.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -14,6 +13,7 @@ from PIL import Image
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
+from grounded_attention.heads.attention_readers import AttentionReader, reading
 from grounded_attention.heads.reading import attention_of, inputs_on
 from grounded_attention.modeling.finite_numbers import finite_scores
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
@@ -27,7 +27,6 @@ from grounded_attention.supervision.row_states import AttentionPair, RowStates
 from grounded_attention.supervision.supervise import (
     PREFIX_MODELS,
     find_calls,
-    find_language_model,
     head_layers,
     model_device,
     unwrap_model,
@@ -214,30 +213,6 @@ class _Part(NamedTuple):
     keys: int
 
 
-class AttentionReader:
-    """What attention modules hand their states to inside [`reading`]."""
-
-    # layer -> what its attention function returns instead of attention, (B, N, H, d); None: it attends
-    outputs: dict[int, Tensor] | None = None
-
-    def keep(
-        self,
-        layer: int,
-        query: Tensor,
-        key: Tensor,
-        late: tuple[Any, ...],
-        read: Callable[..., list[RowStates]],
-    ) -> None:
-        """Keeps the queries of a pass; `late` is how a token that sees all `key` scores, `read` reads any others."""
-
-    def keep_output(self, layer: int, value: Tensor, output: Tensor) -> None:
-        """Keeps the values of all positions (B, G, M, d), and what the heads give (B, N, H, d)."""
-
-    def watch(self, model: Any) -> Sequence[Any]:
-        """Adds hooks to a model, and returns their handles."""
-        return ()
-
-
 class RowReader(AttentionReader):
     """Keeps what rows are computed from while a model generates, and computes those that are asked for afterwards.
 
@@ -352,25 +327,6 @@ def generate_and_read(
         # One token more than asked for, in whose pass the last one is read.
         ids = generate(model, patches, prompt, **options | {"max_new_tokens": options["max_new_tokens"] + 1})
     return ids[: options["max_new_tokens"]], reader
-
-
-@contextmanager
-def reading(model: Any, reader: AttentionReader) -> Iterator[None]:
-    """Inside it, the attention modules hand their states to `reader`."""
-    inner = unwrap_model(model)
-    inside = find_language_model(inner).modules()
-    modules: list[Any] = [each for each in inside if getattr(each, "layer_idx", None) is not None]
-    with supervise(inner):
-        handles = reader.watch(inner)
-        for module in modules:
-            module.row_reader = reader
-        try:
-            yield
-        finally:
-            for module in modules:
-                del module.row_reader
-            for handle in handles:
-                handle.remove()
 
 
 def few_at_once(states: RowStates) -> Iterator[slice]:

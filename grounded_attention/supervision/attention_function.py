@@ -292,8 +292,8 @@ def _supervised(implementation: str) -> Callable:
         output = _run_back_end(
             implementation, module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )
-        if reader is not None and not reads_other_sequence(module):
-            reader.keep_output(module.layer_idx, value, output)
+        if reader is not None:
+            output = reader.keep_output(module, value, output)
         return output, report
 
     return supervised_attention_forward

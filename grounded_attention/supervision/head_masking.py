@@ -101,10 +101,14 @@ def _region_projections(model: Any) -> dict[int, tuple[list[nn.Module], int]]:
     """As `output_projections`, by layer of `grounding_calls`; empty for models of other projects."""
     mixing = {}
     for block, attention in _region_blocks(model):
-        output = getattr(block, "output", None) or block.biOutput
-        modules = [module for name, module in output.named_children() if name.startswith("dense")]
-        mixing[attention.layer_idx] = (modules, attention.num_attention_heads)
+        mixing[attention.layer_idx] = (block_projections(block), attention.num_attention_heads)
     return mixing
+
+
+def block_projections(block: Any) -> list[nn.Module]:
+    """The output projections of a block of attention in a model of this project."""
+    output = getattr(block, "output", None) or block.biOutput
+    return [module for name, module in output.named_children() if name.startswith("dense")]
 
 
 def output_projections(model: Any) -> dict[int, tuple[list[nn.Module], int]]:
