@@ -25,8 +25,8 @@ CELLS = 32
 MOST_BYTES = 400_000
 HINT = (
     "Point at a word, or click it to keep it; arrow keys go from word to word. Colours show where the model looked "
-    "when it read the word, light is much. The frame is the box of that place; dashed frames are boxes "
-    "that the answer says."
+    "for the word, or what adds to its logit; light is much. The frame is the box of that place; dashed frames are "
+    "boxes that the answer says."
 )
 
 
@@ -79,6 +79,7 @@ def _explorer(name: str, lens: Lens, most_bytes: int) -> Fields:
         "first": opening_word(lens.texts, words),
         "pictures": pictures,
         "frames": any(each.startswith("frame") for each in lens.names),
+        "contributes": lens.contributions is not None,
         "shares": lens.share.round(4).tolist(),
         "attended": [(one.image, np.round(one.box, 4).tolist()) for one in lens],
         "said": np.round(lens.boxes, 4).tolist(),

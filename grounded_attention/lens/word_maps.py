@@ -227,7 +227,9 @@ class Lens:
             shown_in = f"{maps[0].text!r} looks at image {image}, {other[0].text!r} at image {other[0].image}"
             raise ValueError(f"{shown_in}; show the words of one image at a time")
         shown = [PatchAttention(one.text, one.cells, one.frame, one.box, one.box_share) for one in maps]
-        return patch_figure(self.images[image], shown)
+        if self.contributions is None:
+            return patch_figure(self.images[image], shown)
+        return patch_figure(self.images[image], shown, what="contribution")
 
     def _shown(self, most: int = 12) -> list[WordMap]:
         words = [word for word in self.words if word.text[0].isalnum()] or self.words

@@ -86,8 +86,10 @@ def method_comparison_figure(
     return save(_draw_rows(image, caption, [*word_by_method.values()], [*word_by_method]), path)
 
 
-def patch_figure(image: Image.Image, phrases: Sequence[PatchAttention], path: str | Path | None = None) -> Figure:
-    """Draws one panel for each phrase: the image, coloured by where the phrase attends, and the box."""
+def patch_figure(
+    image: Image.Image, phrases: Sequence[PatchAttention], path: str | Path | None = None, what: str = "attention"
+) -> Figure:
+    """Draws one panel for each phrase: the image, coloured by `what` of the phrase its cells have, and the box."""
     across = min(len(phrases), 3)
     size = _size(image, across)
     figure, grid = _panels(len(phrases), across, size, 4 * LINE)
@@ -97,8 +99,8 @@ def patch_figure(image: Image.Image, phrases: Sequence[PatchAttention], path: st
         _draw_image(axes, image, size, cells, weights, float(weights.max()))
         _draw_box(axes, phrase.box, 2.0, ec=ATTENDED, lw=2.5)
         caption = _wrapped(phrase.phrase, figure, across).splitlines()[:3]
-        axes.set_title("\n".join([*caption, f"{phrase.share:.0%} of the attention in the box"]), fontsize=9)
-    legend = f"lighter: more attention, from none to the cell with most of it; {UNSEEN}"
+        axes.set_title("\n".join([*caption, f"{phrase.share:.0%} of the {what} in the box"]), fontsize=9)
+    legend = f"lighter: more {what}, from none to the cell with most of it; {UNSEEN}"
     figure.supxlabel(_wrapped(legend, figure), fontsize=9)
     if path is None:
         return figure

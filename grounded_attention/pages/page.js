@@ -322,7 +322,9 @@
         const several = shares.length > 1 ? "s" : "";
         pane.most = now().attended[state.index][0];
         pane.pictures.forEach(({ caption, label }, n) => { if (caption) caption.textContent = `${label}: ${exact(shares[n])}`; });
-        pane.said.textContent = `${name} gives to the image${several} ${exact(sum(shares))} of its attention` +
+        pane.said.textContent = (now().contributes
+          ? `of what adds to the logit of ${name}, ${exact(sum(shares))} comes from the image${several}`
+          : `${name} gives to the image${several} ${exact(sum(shares))} of its attention`) +
           (several ? `, most to ${pane.pictures[pane.most].label}.` : ".");
         return;
       }

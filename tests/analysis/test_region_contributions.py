@@ -9,24 +9,14 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from grounded_attention.analysis.relevancy import ReadOut, region_contributions, region_maps
+from grounded_attention.analysis.relevancy import region_contributions, region_maps
 from grounded_attention.heads.attention_readers import AttentionReader, reading
-from grounded_attention.modeling import LXMERTForVisualQuestionAnswering, ViLBertForVisualQuestionAnswering
-from tests.analysis.test_relevancy import identified, lively, tiny_inputs
-from tests.helpers.tiny_two_streams import make_lxmert, make_vilbert
+from tests.helpers.explained_models import answered, identified, lively, lxmert, tiny_inputs, vilbert
 
 STEP = 1e-4
 
 
-def answered(outputs, inputs):
-    return ReadOut(outputs.logits.max(-1).values, torch.zeros(len(outputs.logits), dtype=torch.long))
-
-
-MODELS = {
-    "vl_bert": (lively, identified),
-    "vilbert": (lambda: make_vilbert(ViLBertForVisualQuestionAnswering), answered),
-    "lxmert": (lambda: make_lxmert(LXMERTForVisualQuestionAnswering), answered),
-}
+MODELS = {"vl_bert": (lively, identified), "vilbert": (vilbert, answered), "lxmert": (lxmert, answered)}
 
 
 class Held:

@@ -9,41 +9,10 @@ from torch import nn
 from torch.testing import assert_close
 
 from grounded_attention.analysis.relevancy import MAPS, ReadOut, attention_relevancy, region_maps
-from grounded_attention.modeling import LXMERTForVisualQuestionAnswering, ViLBertForVisualQuestionAnswering
 from grounded_attention.modeling.attention_calls import SEQUENCE
 from grounded_attention.supervision.rollout import attention_rollout
-from tests.helpers.tiny_two_streams import make_lxmert, make_vilbert
-from tests.helpers.tiny_vgp import FEATURE_SIZE, tiny_model
-
-
-def lively(**config):
-    """A tiny VL-BERT with weights so large that attention is uneven and gradients are not lost in rounding."""
-    return tiny_model(initializer_range=0.4, **config).eval()
-
-
-def tiny_inputs(seed=0, batch=3):
-    generator = torch.Generator().manual_seed(seed)
-    words = torch.randint(5, 20, (batch, 5), generator=generator)
-    features = torch.randn(batch, 4, FEATURE_SIZE, generator=generator)
-    corners = torch.rand(batch, 4, 2, generator=generator) / 2
-    mask = torch.ones(batch, 4, dtype=torch.long)
-    mask[0, 3] = 0
-    return {
-        "input_ids": words,
-        "attention_mask": torch.ones_like(words),
-        "token_type_ids": torch.zeros_like(words),
-        "region_features": features,
-        "region_boxes": torch.cat([corners, corners + 0.4], -1),
-        "region_attention_mask": mask,
-    }
-
-
-def first_words(score):
-    return ReadOut(score, torch.zeros(len(score), dtype=torch.long))
-
-
-def identified(outputs, inputs):
-    return first_words(outputs.identification_logits.max(-1).values)
+from tests.helpers.explained_models import answered, first_words, identified, lively, lxmert, tiny_inputs, vilbert
+from tests.helpers.tiny_vgp import tiny_model
 
 
 def eager_maps(model, inputs):
@@ -143,21 +112,6 @@ def test_what_has_no_maps_is_refused():
 
 
 # Two streams
-
-
-ANSWERS = ["yes", "no", "red"]
-
-
-def lxmert():
-    return make_lxmert(LXMERTForVisualQuestionAnswering, visual_feat_dim=FEATURE_SIZE, answers=ANSWERS)
-
-
-def vilbert():
-    return make_vilbert(ViLBertForVisualQuestionAnswering, v_feature_size=FEATURE_SIZE, answers=ANSWERS)
-
-
-def answered(outputs, inputs):
-    return first_words(outputs.logits.max(-1).values)
 
 
 @pytest.mark.parametrize("make", [lxmert, vilbert])
