@@ -195,7 +195,7 @@ class ManyLooks:
         if batch_size < 1:
             raise ValueError(f"batch_size={batch_size}: expected 1 or more")
         self.token_rows = read_rows_option(token_rows, self.forms)
-        self._is_alone = not {*ALONE}.isdisjoint(self.forms)
+        self._is_alone = self.forms[0] in ALONE
         self.model, self.patches = ready(model, processor)
         is_read_alone = unwrap_model(self.model).config.model_type in READ_ALONE
         self.batch_size = 1 if is_read_alone or self._is_alone else batch_size

@@ -71,7 +71,17 @@ def test_batches_equal_eager_maps(family, side):
             assert_allclose(lens.attention[place], np.stack(seen), atol=2e-6)
 
 
-@pytest.mark.parametrize("options", [{"heads": "auto"}, {"form": "sinks"}, {"rows": "before", "heads": HEADS}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"heads": "auto"},
+        {"form": "sinks"},
+        {"rows": "before", "heads": HEADS},
+        {"form": "contribution"},
+        {"form": "contribution", "rows": "own", "heads": HEADS},
+        {"form": "tam"},
+    ],
+)
 def test_options_are_those_of_a_single_look(options):
     of_many = {"token_rows" if name == "rows" else name: value for name, value in options.items()}
     many = look_many(*LLAVA, ROWS, ANSWERS, **of_many, batch_size=2)

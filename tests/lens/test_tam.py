@@ -120,20 +120,15 @@ def test_parts_are_those_of_the_authors(reference):
 
 def test_a_word_that_repeats_the_first_has_no_interference():
     """Q3: the authors' code raises."""
-    activation = torch.rand(3, 5, generator=torch.Generator().manual_seed(1))
-    scores = torch.rand(3, 3, generator=torch.Generator().manual_seed(2))
-    interference = find_interference(activation, scores, torch.tensor([7, 7, 8]))
-    assert not interference[:2].any()
+    activation = torch.tensor([[0.5, 0.1], [0.2, 0.3], [0.4, 0.4]])
+    interference = find_interference(activation, torch.ones(3, 3), torch.tensor([7, 7, 8]))
+    assert_close(interference, torch.tensor([[0.0, 0.0], [0.0, 0.0], [0.35, 0.2]]))
     assert_close(remove_interference(activation, interference)[:2], activation[:2])
-    assert interference[2].all()
 
 
 def test_an_empty_range_gives_zeros():
     """Q5: the authors' code divides by 0."""
-    scores = torch.full((1, 1), 0.5)
-    same = torch.full((1, 6), 0.5)
-    assert not normalise(same, scores, torch.tensor([[True]])).any()
-    assert not normalise(same, scores, torch.tensor([[False]])).any()
+    assert not normalise(torch.full((1, 6), 0.5), torch.full((1, 1), 0.5), torch.ones(1, 1) > 0).any()
 
 
 @pytest.mark.parametrize("rows, columns", [(1, 1), (1, 5), (2, 2), (4, 3)])

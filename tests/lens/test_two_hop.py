@@ -73,34 +73,39 @@ def thinking(family):
 
 
 @torch.no_grad()
-def by_loops(model, whole, row, token, reasoning):
+def by_loops(model, inputs, row, token, reasoning):
     """(N,): what positions add through the reasoning to the logit of a token, each head and hop by itself."""
     text = find_decoder(model)
     kept = {}
-    watched = [text.norm, *(layer.self_attn.v_proj for layer in text.layers)]
 
     def keep(module, args, output):
-        kept[module] = args[0], output
+        kept[module] = args[0][0], output[0]
 
+    watched = [text.norm, *(layer.self_attn.v_proj for layer in text.layers)]
     handles = [module.register_forward_hook(keep) for module in watched]
     model.set_attn_implementation("eager")
-    maps = model(**whole.inputs, output_attentions=True).attentions
-    model.set_attn_implementation("sdpa")
+    maps = model(**inputs, output_attentions=True).attentions
     for handle in handles:
         handle.remove()
-    heads = text.config.num_attention_heads
-    groups = text.config.num_key_value_heads
-    state, last = (each[0, row] for each in kept[text.norm])
-    read = last / state * model.get_output_embeddings().weight[token]
-    total = torch.zeros(maps[0].shape[-1])
-    for layer, attention in zip(text.layers, maps, strict=True):
-        values = kept[layer.self_attn.v_proj][1][0].unflatten(-1, (groups, -1))
-        into = layer.self_attn.o_proj.weight.unflatten(-1, (heads, -1))
-        for head in range(heads):
-            written = values[:, head // (heads // groups)] @ into[:, head].T @ read
+    model.set_attn_implementation("sdpa")
+    state, last = kept[text.norm]
+    read = last[row] / state[row] * model.get_output_embeddings().weight[token]
+    total = torch.zeros(len(state))
+    for layer, [attention] in zip(text.layers, maps, strict=True):
+        groups = text.config.num_key_value_heads
+        values = kept[layer.self_attn.v_proj][1].unflatten(-1, (groups, -1))
+        into = layer.self_attn.o_proj.weight.unflatten(-1, (len(attention), -1))
+        for head, seen in enumerate(attention):
+            written = values[:, head * groups // len(attention)] @ into[:, head].T @ read
             for middle in reasoning:
-                total += attention[0, head, row, middle] * attention[0, head, middle] * written
+                total += seen[row, middle] * seen[middle] * written
     return total
+
+
+def sequence_of(model, processor, ids):
+    patches = PatchGroundingProcessor(processor, model.config.model_type)
+    prompt = read_prompt(patches, TEXT, [TEXT], [PICTURE])
+    return patches, prompt, add_answer(model, processor.tokenizer, prompt, ids)
 
 
 @pytest.mark.parametrize("family", ["llava", "qwen2_5_vl"])
@@ -109,38 +114,32 @@ def test_words_equal_loops_over_eager_attention(family, rows):
     """Of the words after the reasoning; the others have no map."""
     model, processor = thinking(family)
     lens = look(model, processor, PICTURE, TEXT, answer=ANSWER, form="two-hop", rows=rows)
-    patches = PatchGroundingProcessor(processor, family)
-    prompt = read_prompt(patches, TEXT, [TEXT], [PICTURE])
     ids = processor.tokenizer(ANSWER, add_special_tokens=False)["input_ids"]
-    whole = add_answer(model, processor.tokenizer, prompt, ids)
-    names = processor.tokenizer.convert_ids_to_tokens(ids)
-    reasoning = range(names.index("<think>") + 1, names.index("</think>"))
-    reasoning = [prompt.prompt_length + place for place in reasoning]
+    _, prompt, whole = sequence_of(model, processor, ids)
+    reasoning = range(prompt.prompt_length + 1, prompt.prompt_length + 5)  # a small cat near
     columns = whole.batch["region_positions"][0]
-    for number, own in enumerate(whole.words):
+    for number, word in enumerate(whole.words):
         expected = torch.zeros(len(columns))
-        if own.rows[0] > reasoning[-1] + 1:
-            token = int(whole.inputs["input_ids"][0, own.rows[0]])
-            row = own.rows[0] - (rows == "before")
-            expected = by_loops(model, whole, row, token, reasoning)[columns]
+        if word.text in ("two", "red", "balls"):
+            [own] = word.rows
+            row = own - (rows == "before")
+            expected = by_loops(model, whole.inputs, row, whole.inputs["input_ids"][0, own], reasoning)[columns]
             assert expected.abs().max() > 1e-6
         assert_close(torch.from_numpy(lens.contributions[number]), expected, atol=1e-6, rtol=1e-4)
 
 
 def test_what_was_kept_while_the_model_answered_is_enough():
     model, processor = make_pair("llava")
-    patches = PatchGroundingProcessor(processor, "llava")
-    prompt = read_prompt(patches, TEXT, [TEXT], [PICTURE])
+    patches, prompt, _ = sequence_of(model, processor, [])
     ids, reader = generate_and_read(model, patches, prompt, head_layers(model), PathReader, max_new_tokens=6)
-    whole = add_answer(model, processor.tokenizer, prompt, ids)
+    inputs = sequence_of(model, processor, ids)[2].inputs
     row = prompt.prompt_length + 4
-    token = whole.inputs["input_ids"][0, row + 1]
+    token = inputs["input_ids"][0, row + 1]
     direction = reader.unembedding(model).directions(token[None])
     found = contributions(model, reader, [row], direction, through=[row - 3, row - 2])[0]
     columns = prompt.batch["region_positions"][0]
-    expected = by_loops(model, whole, row, token, [row - 3, row - 2])
+    expected = by_loops(model, inputs, row, token, [row - 3, row - 2])
     assert_close(found[columns], expected[columns], atol=1e-6, rtol=1e-4)
-    assert found.count_nonzero() == len(columns)
 
 
 @pytest.mark.parametrize("answer", ["a cat", "<think> </think> cat", "<think> a cat </think>", "</think> cat <think>"])
