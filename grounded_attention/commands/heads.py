@@ -18,6 +18,9 @@ with --explore heads.html, a page to click through. heads.json beside a model, o
 grounds phrases with these heads. --card puts what was measured
 into the card of a model that train.py made.
 
+--doubt fits, on sampled answers about images whose objects are all named, which nouns name nothing there; it is kept
+in the heads.json that it names, and `look` shows it.
+
 --evaluate measures heads that were chosen before, on any data, and writes boxes.json and boxes.md.
 
 --run measures all models of a finished run of `train` (`make audit`, `make vlm`) and writes heads.html, one page of
@@ -46,6 +49,10 @@ examples:
   # what an adapter changed
   grounded-attention heads --model runs/my_lora/direct --against Qwen/Qwen2.5-VL-3B-Instruct --dtype bfloat16 \\
       --data flickr30k_entities --data-dir data/flickr30k --images data/flickr30k/flickr30k-images --split test
+
+  # which nouns of answers to doubt
+  grounded-attention heads --model runs/my_vlm --doubt runs/my_vlm/heads.json --data data/coco/instances_val2017.json \
+      --images data/coco/val2017
 
   # every model of a run, on one page
   grounded-attention heads --run runs/scenes_vgp
@@ -102,7 +109,10 @@ def check_options(options: Heads, loading: ModelOptions, builder_options: list[s
         raise ValueError(f"--images {options.images}: no such folder")
     if options.explore and options.images is None and options.data in BUILDERS:
         raise ValueError(f"--explore {options.explore} shows images; give their folder with --images")
-    if options.evaluate is not None:
+    if options.doubt is not None:
+        refused = {*OF_A_CHOICE, "evaluate", "tokenizer", "regions"} - {"instruction", "choose_on"}
+        _refuse(options, loading, refused, "not with --doubt, whose file says how the heads were chosen")
+    elif options.evaluate is not None:
         _refuse(options, loading, OF_A_CHOICE, "not with --evaluate, whose file says how the heads were chosen")
     elif options.choose_on == options.split:
         raise ValueError(
@@ -139,8 +149,10 @@ def heads(
         from . import heads_run
 
         return heads_run.work(measured, loading)
-    from .heads_work import work
+    from .heads_work import fit_doubt_of, work
 
+    if measured.doubt is not None:
+        return fit_doubt_of(measured, loading, options)
     return work(measured, loading, options)
 
 

@@ -41,6 +41,7 @@ class Heads:
         batch_size (N): texts in a batch (default: 4 for vision-language models, else 32)
         explore (N): show N images on heads.html (default: 0; of a run 4)
         evaluate (FILE_OR_MODEL): measure the heads that this file, or heads.json of this model, names; choose none
+        doubt (FILE): fit which nouns of answers about --data to doubt, and add it to this heads.json
         card (FILE_OR_DIR): put what was measured into this model card, or the card of this folder
         output (DIR): output folder (default: a folder in runs/heads, heads in RUN)
     """
@@ -68,5 +69,6 @@ class Heads:
     batch_size: Positive | None = None
     explore: Count | None = None
     evaluate: str | None = None
+    doubt: str | None = None
     card: str | None = None
     output: str | None = None

@@ -3,6 +3,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,6 +23,7 @@ from grounded_attention.heads import SAME_SPLIT
 from grounded_attention.heads.card import HEADS, HEADS_FIGURE, boxes_table, put_heads_in_card
 from grounded_attention.heads.changes import Changes, compare
 from grounded_attention.heads.dependency_parses import Parse, read_conllu, relation_examples, spacy_parses
+from grounded_attention.heads.doubt_model import fit_doubt
 from grounded_attention.heads.example_attention import ExampleAttention, capture_examples
 from grounded_attention.heads.examples import (
     AuditExample,
@@ -41,6 +43,7 @@ from grounded_attention.heads.ranking import (
     rank_heads,
 )
 from grounded_attention.heads.reading import reads_pixels
+from grounded_attention.lens.doubt_fitting import judge_nouns, measure_doubt, names_of_images
 from grounded_attention.metrics.intervals import to_json
 from grounded_attention.modeling.finite_numbers import check_finite
 from grounded_attention.processing import VisualBERTProcessor
@@ -51,6 +54,7 @@ from grounded_attention.training.loop.data import check_regions
 from grounded_attention.training.publish.adapter_card import complete_adapter_card
 from grounded_attention.training.recipes.adapters import load_base_model
 from grounded_attention.training.recipes.config_sizes import check_sizes
+from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.plain_text import first_sentences, short_names
@@ -74,6 +78,7 @@ SUFFIXES = (".jpg", ".jpeg", ".png")
 SPACY = "spacy"
 PAGE = "heads.html"
 SEED = 0  # of the halves of rows without splits
+QUESTION = "Describe the image."
 # A model is named by the run and the method, or by ORG/NAME.
 NAME_PARTS = 2
 
@@ -422,6 +427,32 @@ def evaluate(
     write_text(folder / "boxes.md", boxes_table(boxes) + "\n")
     write_text(folder / "boxes.json", to_json(measured, indent=1) + "\n")
     return {"folder": str(folder), **measured}, boxes_table(boxes)
+
+
+# Doubt
+
+
+def fit_doubt_of(options: Heads, loading: ModelOptions, builder_options: Sequence[str]) -> tuple[Any, str]:
+    """Fits doubt on one split, measures it on another, and adds it to heads.json."""
+    file = str(options.doubt)
+    heads = ChosenHeads.from_file(file)
+    complete_options(options, tokens=True)
+    found = load_examples(options, [options.split, str(options.choose_on)], builder_options, None)
+    names = [names_of_images(part) for part in found.of_splits]
+    model, processor = loading.load(str(options.model))
+    heads.check(model)
+    nouns = {name: (name,) for part in names for name in sorted({*chain.from_iterable(part.values())})}
+    read = (found.pictures, options.instruction or QUESTION, heads.heads, nouns)
+    reported, fitted = [[*judge_nouns(model, processor, part, *read)] for part in names]
+    doubt = fit_doubt([noun.evidence for noun in fitted], [noun.absent for noun in fitted], nouns)
+    measured = measure_doubt(doubt, reported)
+    write_json(file, {**read_json(file), "doubt": asdict(doubt)})
+    lines = [f"fitted on {len(fitted)} nouns of answers, reported on {len(reported)} of {found.split}; in {file}"]
+    numbers = {}
+    for name, estimate in measured.items():
+        lines.append(f"{name}: {estimate.percent}")
+        numbers[name] = [estimate.value, estimate.low, estimate.high]
+    return {"fitted_on": len(fitted), "reported_on": len(reported), "measured": numbers}, "\n".join(lines)
 
 
 # Models and pictures

@@ -12,8 +12,10 @@ from grounded_attention.modeling.attention_calls import layer_names
 from grounded_attention.supervision.supervise import call_layers, find_calls, unwrap_model
 from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.named_types import Columns
+from grounded_attention.utils.schema import validate
 
 from . import FILE
+from .doubt_model import DoubtModel
 from .examples import PromptSettings
 from .maps import BOX_RULE, check_rule
 
@@ -33,6 +35,7 @@ class ChosenHeads:
         heads_per_layer (`int`, *optional*): heads of each of its layers.
         source (`str`, *optional*, defaults to `"heads"`): the file, for errors.
         box_rule (`str`, *optional*, defaults to `"otsu"`): how their map becomes a box, see `attended_cells`.
+        doubt (`DoubtModel`, *optional*): which nouns of an answer to doubt, if that was fitted for these heads.
     """
 
     heads: tuple[tuple[int, int], ...]
@@ -42,6 +45,7 @@ class ChosenHeads:
     heads_per_layer: int | None = None
     source: str = "heads"
     box_rule: str = BOX_RULE
+    doubt: DoubtModel | None = None
 
     @classmethod
     def from_dict(cls, content: Columns, source: str) -> "ChosenHeads":
@@ -60,7 +64,8 @@ class ChosenHeads:
             settings = PromptSettings(about["word"], about.get("instruction"))
             width, height = map(float, content.get("centre_size", (0.5, 0.5)))
             rule = check_rule(content.get("box_rule", BOX_RULE))
-            return cls(pairs, settings, (width, height), len(content["layers"]), content["heads"], source, rule)
+            doubt = validate(DoubtModel, content["doubt"], "doubt.") if "doubt" in content else None
+            return cls(pairs, settings, (width, height), len(content["layers"]), content["heads"], source, rule, doubt)
         except (KeyError, TypeError, ValueError) as error:
             reason = f"no entry {error}" if isinstance(error, KeyError) else str(error)
             raise ValueError(f"{source}: not a ranking of heads ({reason}); {MAKE}") from error

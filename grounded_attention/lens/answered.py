@@ -35,9 +35,8 @@ from .look import (
     read_rows_option,
     ready,
     said_boxes,
-    words_before,
 )
-from .sequences import add_answer, read_prompts
+from .sequences import add_answer, read_prompts, words_before
 from .word_maps import Lens
 
 logger = logging.get_logger(__name__)

@@ -28,6 +28,7 @@ from grounded_attention.utils.plain_text import check_one_of
 from . import FORMS, ROWS
 from .batches import ExampleRows
 from .contributions import PathReader, word_contributions, word_weights
+from .doubt import word_evidence
 from .forms import FLOOR, SIDE, crop_box, find_sinks, localization_heads, relative, rollout_rows, without_sinks
 from .sequences import (
     RowReader,
@@ -38,6 +39,7 @@ from .sequences import (
     read_prompt,
     read_rows,
     rows_at_once,
+    words_before,
 )
 from .tam import word_activations
 from .two_hop import split_answer
@@ -208,12 +210,22 @@ def _look(
         ids, read = generate_and_read(model, patches, prompt, layers, make_reader, **options)
     else:
         ids = answer_tokens(patches, answer)
-    whole = add_answer(model, patches.tokenizer, prompt, ids)
+    answered = add_answer(model, patches.tokenizer, prompt, ids)
+    whole = answered
     if which == "before":
         whole = words_before(whole, own)
     said = said_boxes(patches, pictures[0], ids)
     exchange = Exchange(pictures, prompt, whole, said)
-    return make_lens(model, patches, exchange, chosen, forms, which, read, against), prompt
+    lens = make_lens(model, patches, exchange, chosen, forms, which, read, against)
+    if chosen.doubt is not None:
+        words, evidence = word_evidence(model, patches, answered, chosen.heads)
+        probabilities = chosen.doubt.probabilities(evidence.numpy()).tolist()
+        doubts = {}
+        for place, word in enumerate(words, start=-len(words)):
+            if word.text.casefold() in chosen.doubt.nouns:
+                doubts[len(lens.words) + place] = probabilities[place]
+        lens = replace(lens, doubts=doubts)
+    return lens, prompt
 
 
 def choose_shown(model: Any, heads: GivenHeads, forms: tuple[str, ...]) -> ChosenHeads:
@@ -325,14 +337,6 @@ def make_lens(
         rows=which,
         contributions=signed,
     )
-
-
-def words_before(sequenced: Sequenced, first: int = 0) -> Sequenced:
-    """The words from the first one on with the rows before their own; the first row of all stays."""
-    moved = []
-    for word in sequenced.words[first:]:
-        moved.append(replace(word, rows=tuple(max(row - 1, 0) for row in word.rows)))
-    return replace(sequenced, words=(*sequenced.words[:first], *moved))
 
 
 def _shown(patches: PatchGroundingProcessor, pictures: Pictures) -> tuple[tuple[Image.Image, ...], tuple[str, ...]]:

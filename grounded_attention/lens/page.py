@@ -81,6 +81,7 @@ def _explorer(name: str, lens: Lens, most_bytes: int) -> Fields:
         "frames": any(each.startswith("frame") for each in lens.names),
         "contributes": lens.contributions is not None,
         "shares": lens.share.round(4).tolist(),
+        "doubts": lens.doubts,
         "attended": [(one.image, np.round(one.box, 4).tolist()) for one in lens],
         "said": np.round(lens.boxes, 4).tolist(),
         "to": [maps],

@@ -142,6 +142,14 @@ def add_answer(model: Any, tokenizer: Any, prompt: Sequenced, ids: Sequence[int]
     return replace(prompt, inputs=inputs, texts=(*prompt.texts, text), words=(*prompt.words, *words))
 
 
+def words_before(sequenced: Sequenced, first: int = 0) -> Sequenced:
+    """The words from the first one on with the rows before their own; the first row of all stays."""
+    moved = []
+    for word in sequenced.words[first:]:
+        moved.append(replace(word, rows=tuple(max(row - 1, 0) for row in word.rows)))
+    return replace(sequenced, words=(*sequenced.words[:first], *moved))
+
+
 class AnswerText:
     """The text of tokens that come one by one, without special ones, and of each its characters in it; none: (n, n).
 

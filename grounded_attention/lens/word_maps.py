@@ -7,7 +7,7 @@ Shape letters: K heads, W words, R image tokens, Y and X rows and columns of a g
 import difflib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -106,6 +106,8 @@ class Lens:
         rows (`str`): `own`, or `before` if the maps are of the positions that produced the words, see [`look`].
         contributions (`np.ndarray`, *optional*): (W, R) float32, what each image token adds to the logit of each word,
             of either sign; with the forms `contribution` and `two-hop`.
+        doubts (`dict[int, float]`): number of a word of the answer -> the probability, in [0, 1], that it names
+            nothing in the image; of the nouns that `heads.json` has a model of doubt for.
     """
 
     answer: str
@@ -126,6 +128,7 @@ class Lens:
     names: tuple[str, ...] = ()
     rows: str = "own"
     contributions: np.ndarray | None = None
+    doubts: dict[int, float] = field(default_factory=dict)
 
     def __getitem__(self, key: int | str | tuple[str, int]) -> WordMap:
         """The map of a word: by its number in `words`, by its text (in the answer, or else in the prompt), or by text
@@ -276,6 +279,8 @@ class Lens:
             for row in one.cells.tolist():
                 cells.append([float(f"{value:.4g}") for value in row])
             words.append({**place, "answer": word.answer, "image": one.image, **values, "cells": cells})
+        for number, doubt in self.doubts.items():
+            words[number]["doubt"] = doubt
         about: Fields = {
             "heads": [list(head) for head in self.heads],
             "heads_from": self.heads_from,

@@ -5,7 +5,7 @@ Items of one image are not independent, so the bootstrap draws whole images. See
 each draw samples images and seeds with replacement, the same for both models.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -95,6 +95,20 @@ def estimate_ratio(
         return Estimate(value, float("nan"), float("nan"), len(values))
     means = _resampled_means(values[None], image_ids, draws, np.random.default_rng(seed), sizes)
     return Estimate(value, *_ends(means), len(values), means)
+
+
+def estimate_statistic(statistic: Callable[[np.ndarray], float], image_ids: Sequence[str]) -> Estimate:
+    """A statistic of items, which takes how often each of them counts (n,), with its bootstrap interval over images.
+    All draw alike, so that [`Estimate.change`] is paired.
+    """
+    _, image = np.unique(image_ids, return_inverse=True)
+    images = image.max() + 1
+    rng = np.random.default_rng(0)
+    values = np.empty(DRAWS)
+    for draw in range(DRAWS):
+        drawn = np.bincount(rng.integers(images, size=images), minlength=images)
+        values[draw] = statistic(drawn[image])
+    return Estimate(statistic(np.ones(len(image))), *_ends(values), len(image), values)
 
 
 @dataclass(frozen=True)

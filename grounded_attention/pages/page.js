@@ -10,6 +10,8 @@
   const MIXED = 0.55;
   // Regions with such a share carry their number, or a strong outline.
   const SHOWN = 0.1, LIT = 0.02;
+  // From such a probability that a word names nothing in the image it is marked.
+  const DOUBTED = 0.5;
   const ORANGE = "#d55e00", GOLD = "#0072b2";
 
   function make(parent, name, attributes = {}, text = "") {
@@ -163,6 +165,12 @@
         line.append(all.slice(place, start).join(""));
         const button = make(line, "button", { class: "word", type: "button", "data-word": n }, word(n));
         make(button, "span", { class: "share" });
+        const doubt = (now().doubts || {})[n];
+        if (doubt >= DOUBTED) {
+          button.classList.add("doubted");
+          make(button, "span", { class: "share" }, `${percent(doubt)}?`);
+          button.title = `names nothing in the image: ${percent(doubt)}`;
+        }
         on(button, "mouseenter", () => { held ??= { kind: state.kind, index: state.index }; show({ kind: "word", index: n }); });
         for (const event of ["focus", "click"]) on(button, event, () => choose("word", n));
         pane.words[n] = button;
