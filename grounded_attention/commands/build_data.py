@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.utils.bounded_files import read_json
 
 from .command_line import Program
@@ -103,8 +103,12 @@ def build(
 
 def _check_replaceable(output: Path, name: str) -> None:
     """The build replaces two folders, so each must be new, empty, or an earlier build of the same data set."""
-    if output.is_symlink():
-        raise DataError("the output folder is a symbolic link", file=output, hint="give the folder that it leads to")
+    refuse_if(
+        output.is_symlink(),
+        "the output folder is a symbolic link",
+        file=output,
+        hint="give the folder that it leads to",
+    )
     # The second is where `datasets` builds; a build that was killed leaves it.
     for folder, finished in ((output, True), (output.with_name(f"{output.name}.incomplete"), False)):
         if folder.exists() and (other := _other_file(folder, name, finished)):

@@ -38,7 +38,6 @@ examples:
   grounded-attention look dog.jpg "What does the dog hold?" --model runs/my_vlm --beside runs/other_vlm
 """
 
-import argparse
 from typing import Annotated, Any
 
 from grounded_attention.lens import COVERS, EXPORTS, INSTRUCTION, ROWS
@@ -226,8 +225,4 @@ def _lines(title: str, lens: Any) -> list[str]:
     return [*lines, f"heads: {shown + more or 'all'} ({lens.heads_from})"]
 
 
-def _resumed(options: argparse.Namespace) -> str:
-    return "run the same command again to continue" if getattr(options, "answers", None) else ""
-
-
-main = Program("look", look, explain_error, _resumed)
+main = Program("look", look, explain_error)

@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 from transformers import AutoConfig, AutoProcessor
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.labelling import BOXES_PER_PHRASE, NMS, THRESHOLD
 from grounded_attention.modeling.pipeline_visual_grounding import VisualGroundingPipeline
@@ -106,8 +106,12 @@ class Selection:
 
 def _check(boxes: Tensor, scores: Tensor, example: Example, phrase: Phrase) -> None:
     where = f"caption {example.caption_id}, phrase {phrase.text!r}"
-    if len(boxes) != len(scores):
-        raise DataError(f"{len(boxes)} boxes and {len(scores)} scores", where=where, expected="one score for each box")
+    refuse_if(
+        len(boxes) != len(scores),
+        f"{len(boxes)} boxes and {len(scores)} scores",
+        where=where,
+        expected="one score for each box",
+    )
     good = visible(boxes, example.width, example.height) & (boxes[:, :2] <= boxes[:, 2:]).all(-1)
     if not good.all():
         found = boxes[int((~good).int().argmax())].tolist()

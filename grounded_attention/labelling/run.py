@@ -16,7 +16,7 @@ import pyarrow as pa
 from PIL import Image
 from tqdm import tqdm
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.dataset_scripts.files.manifests import refuse_strays, sha256
 from grounded_attention.dataset_scripts.files.parts import join_parts, make_parts, refuse_changes
 from grounded_attention.dataset_scripts.regions.extraction_run import join_processes
@@ -44,13 +44,11 @@ def caption_rows(splits: Mapping[str, datasets.Dataset], limit: int | None = Non
     )
     if limit is not None:
         rows = rows.select(range(min(limit, len(rows))))
-    if not len(rows):
-        raise DataError("the splits have no captions", found=list(splits))
+    refuse_if(not len(rows), "the splits have no captions", found=list(splits))
     caption_id, times = Counter(rows["caption_id"]).most_common(1)[0]
-    if times > 1:
-        raise DataError(
-            "two captions have the same id", found=caption_id, hint="label the splits in different folders"
-        )
+    refuse_if(
+        times > 1, "two captions have the same id", found=caption_id, hint="label the splits in different folders"
+    )
     return rows
 
 
@@ -226,8 +224,7 @@ def _size(row: Row, image: Image.Image | None) -> tuple[int, int]:
     written = (row.get("width"), row.get("height"))
     where = f"caption {row['caption_id']}, image {row['image_id']}"
     if image is None:
-        if None in written:
-            raise DataError("the rows do not have the size of the image", where=where)
+        refuse_if(None in written, "the rows do not have the size of the image", where=where)
         return row["width"], row["height"]
     if None not in written and written != image.size:
         found = f"{image.width} x {image.height}"

@@ -111,8 +111,11 @@ class CocoCaptionsConfig(LocalConfig):
     def check(self) -> None:
         super().check()
         check_folder(self.data_dir, self.where_to_get())
-        if self.name == KARPATHY and str(self.year) != "2014":
-            raise DataError("the Karpathy splits exist for 2014 only", found=f"year={self.year}")
+        refuse_if(
+            self.name == KARPATHY and str(self.year) != "2014",
+            "the Karpathy splits exist for 2014 only",
+            found=f"year={self.year}",
+        )
 
 
 class CocoCaptions(LocalBuilder):
@@ -183,8 +186,9 @@ def karpathy_rows(path: Path, splits: Sequence[str], by_stem: bool, report: Buil
         empty = False
         _, image_id, name = names.read(record)
         split = record.text("split")
-        if split not in (*SPLITS, "restval"):
-            raise record.error("unknown split", found=split, expected="train, restval, val or test")
+        record.refuse_if(
+            split not in (*SPLITS, "restval"), "unknown split", found=split, expected="train, restval, val or test"
+        )
         captions: dict[str, str] = {}
         counted = report if split in splits else BuildReport()
         for sentence in record.records("sentences", "sentence"):

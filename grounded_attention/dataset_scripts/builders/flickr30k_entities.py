@@ -152,8 +152,14 @@ def _number(element: Element | None, name: str, path: Path, where: str) -> float
         number = float(text)
     except ValueError:
         number = math.nan
-    if not math.isfinite(number):
-        raise DataError(f"{name} is not a finite number", file=path, where=where, found=text, expected="a number")
+    refuse_if(
+        not math.isfinite(number),
+        f"{name} is not a finite number",
+        file=path,
+        where=where,
+        found=text,
+        expected="a number",
+    )
     return number
 
 

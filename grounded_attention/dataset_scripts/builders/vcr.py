@@ -59,11 +59,13 @@ def read_objects(path: Path) -> ImageObjects:
         record = Record(_decode(read_text(path), path), path, "image", HINT)
     width, height = read_size(record)
     names = record.texts("names")
-    if not all(name.strip() for name in names):
-        raise record.error("bad names", found=names, expected="the category of each object")
+    record.refuse_if(
+        not all(name.strip() for name in names), "bad names", found=names, expected="the category of each object"
+    )
     boxes_in_file = record.items("boxes")
-    if len(boxes_in_file) > len(names):
-        raise record.error("more boxes than names", found=len(boxes_in_file), expected=str(len(names)))
+    record.refuse_if(
+        len(boxes_in_file) > len(names), "more boxes than names", found=len(boxes_in_file), expected=str(len(names))
+    )
     boxes = [_corners(record, place, box) for place, box in enumerate(boxes_in_file)]
     if look_normalised([box for box in boxes if box is not None], width, height):
         raise record.error("the boxes look normalised", found=boxes[:2], expected="x1, y1, x2, y2 in pixels")
@@ -342,8 +344,9 @@ def image_id_of(record: Record, split: str, image_id_format: str) -> str:
     if image_id_format == "img_id":
         return img_id
     number = img_id.removeprefix(f"{split}-")
-    if not (number.isascii() and number.isdigit()):
-        raise record.error("bad img_id", found=img_id, expected=f"{split}- and a number")
+    record.refuse_if(
+        not (number.isascii() and number.isdigit()), "bad img_id", found=img_id, expected=f"{split}- and a number"
+    )
     return str(FIRST_NUMBERS[split] + int(number))
 
 

@@ -154,10 +154,12 @@ def _regions(parent: Record, image_id: int, image: ImageData, report: BuildRepor
     for record in parent.records("regions", "region"):
         region_id = record.integer("region_id", "id")
         record.refuse_if(region_id in regions, "the region occurs twice", found=region_id)
-        if record.integer("image_id", "image") != image_id:
-            raise record.error(
-                "the region belongs to another image", found=record.values, expected=f"image_id {image_id}"
-            )
+        record.refuse_if(
+            record.integer("image_id", "image") != image_id,
+            "the region belongs to another image",
+            found=record.values,
+            expected=f"image_id {image_id}",
+        )
         regions[region_id] = _region(record, region_id, image, report)
     return [region for region in regions.values() if region is not None]
 

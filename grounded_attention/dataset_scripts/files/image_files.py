@@ -78,10 +78,14 @@ def read_ids(path: str | Path) -> set[str]:
     ids = set()
     for number, line in text_lines(Path(path), "expected a list of image ids, one a line"):
         words = line.split()
-        if len(words) > 1:
-            raise DataError(
-                "the line has several words", file=path, where=f"line {number}", found=line, expected="one id a line"
-            )
+        refuse_if(
+            len(words) > 1,
+            "the line has several words",
+            file=path,
+            where=f"line {number}",
+            found=line,
+            expected="one id a line",
+        )
         ids.update(words)
     refuse_if(not ids, "the list of images is empty", file=path, expected="image ids, one a line")
     return ids

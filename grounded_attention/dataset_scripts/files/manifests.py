@@ -46,8 +46,7 @@ class ManifestKind:
                 valid = False
             refuse_if(not valid, "the manifest is damaged", file=path, hint=DAMAGED_HINT)
             return content
-        if (folder / self.partial).exists():
-            raise DataError(f"unfinished {noun}", file=folder, hint=self.unfinished)
+        refuse_if((folder / self.partial).exists(), f"unfinished {noun}", file=folder, hint=self.unfinished)
         raise MissingFileError(f"no {noun} here", file=folder, expected=f"a folder with {self.file}", hint=self.hint)
 
     def read(self, path: Path) -> Fields:
@@ -77,8 +76,9 @@ def check_file(path: Path, size: int, hint: str) -> None:
     if not path.exists():
         raise MissingFileError("a file of the table is missing", file=path, hint=hint)
     found = path.stat().st_size
-    if found != size:
-        raise DataError("the file is cut or replaced", file=path, found=found, expected=f"{size} bytes", hint=hint)
+    refuse_if(
+        found != size, "the file is cut or replaced", file=path, found=found, expected=f"{size} bytes", hint=hint
+    )
 
 
 def refuse_strays(shards: Iterable[Path]) -> None:

@@ -39,8 +39,7 @@ class Record:
     def non_empty_text(self, name: str) -> str:
         """Returns the text in field `name`; it is not empty."""
         value = self.text(name)
-        if not value.strip():
-            raise self.error(f"bad {name}", found=value, expected="a text that is not empty")
+        self.refuse_if(not value.strip(), f"bad {name}", found=value, expected="a text that is not empty")
         return value
 
     def integer(self, *names: str, minimum: int | None = None) -> int:
@@ -56,18 +55,15 @@ class Record:
         """Returns a number."""
         name = self._first(names)
         value = self._value(name, (int, float), "a number")
-        if not _is_finite(value):
-            raise self.error(f"impossible {name}", found=value, expected="a finite number of 32 bits")
+        self.refuse_if(not _is_finite(value), f"impossible {name}", found=value, expected="a finite number of 32 bits")
         return float(value)
 
     def box(self, name: str) -> list[float]:
         """Returns the box in field `name`: x, y, width and height, the size not negative."""
         value = self._value(name, list, "a list")
         expected = "x, y, width, height"
-        if not are_numbers(value, 4):
-            raise self.error(f"bad {name}", found=value, expected=expected)
-        if value[2] < 0 or value[3] < 0:
-            raise self.error("the box has a negative size", found=value, expected=expected)
+        self.refuse_if(not are_numbers(value, 4), f"bad {name}", found=value, expected=expected)
+        self.refuse_if(value[2] < 0 or value[3] < 0, "the box has a negative size", found=value, expected=expected)
         return value
 
     def items(self, name: str) -> list[Any]:
@@ -118,8 +114,7 @@ class Record:
 
     def _check_texts(self, name: str, texts: Iterable[str]) -> None:
         for text in texts:
-            if has_surrogates(text):
-                raise self.error(f"bad {name}", found=text, expected=TEXT)
+            self.refuse_if(has_surrogates(text), f"bad {name}", found=text, expected=TEXT)
 
     def _first(self, names: tuple[str, ...]) -> str:
         there = self.values if isinstance(self.values, Mapping) else {}

@@ -24,7 +24,7 @@ import numpy as np
 
 from grounded_attention.utils.bounded_files import read_data
 
-from .errors import DataError, MissingFileError
+from .errors import DataError, MissingFileError, refuse_if
 
 # A pickle is read into memory at once; the largest known files (captions of all images) are far smaller.
 MAX_BYTES = 512 << 20
@@ -103,8 +103,9 @@ class _Dtype:
     __slots__ = ("dtype",)
 
     def __init__(self, code: Any, *flags: Any) -> None:
-        if not DTYPE.fullmatch(code):
-            raise DataError("dtype is not supported", found=code, expected="a boolean, number or text")
+        refuse_if(
+            not DTYPE.fullmatch(code), "dtype is not supported", found=code, expected="a boolean, number or text"
+        )
         self.dtype = np.dtype(code)
 
     def __setstate__(self, state: Any) -> None:
@@ -156,8 +157,7 @@ def _scalar(dtype: Any, content: Any) -> Any:
 
 def _encode(text: str, encoding: Any) -> bytes:
     """Makes bytes as Python 3 writes them for Python 2."""
-    if encoding != "latin1":
-        raise DataError("an encoding other than that of bytes", found=encoding, expected="latin1")
+    refuse_if(encoding != "latin1", "an encoding other than that of bytes", found=encoding, expected="latin1")
     return text.encode("latin1")
 
 

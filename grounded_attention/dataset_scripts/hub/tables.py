@@ -8,7 +8,7 @@ from pathlib import Path
 
 from huggingface_hub import constants, snapshot_download
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, placed
+from grounded_attention.dataset_scripts.files.errors import MissingFileError, placed, refuse_if
 from grounded_attention.dataset_scripts.files.manifests import ManifestKind
 from grounded_attention.utils.whole_files import make_folder
 
@@ -26,8 +26,12 @@ def is_on_hub(place: str | os.PathLike[str]) -> bool:
 def parse_place(place: str) -> tuple[str, str | None]:
     """Splits `hub://ORG/NAME[@REVISION]` into repository and revision."""
     name, _, revision = place.removeprefix(PREFIX).rstrip("/").partition("@")
-    if not is_on_hub(place) or name.count("/") != 1 or not all(name.split("/")):
-        raise DataError("not a place on the Hub", found=place, expected="hub://ORG/NAME or hub://ORG/NAME@REVISION")
+    refuse_if(
+        not is_on_hub(place) or name.count("/") != 1 or not all(name.split("/")),
+        "not a place on the Hub",
+        found=place,
+        expected="hub://ORG/NAME or hub://ORG/NAME@REVISION",
+    )
     return name, revision or None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, placed
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, placed, refuse_if
 from grounded_attention.dataset_scripts.files.records import Record, id_text, plain
 from grounded_attention.dataset_scripts.files.safe_pickle import load_pickle
 from grounded_attention.utils.bounded_files import read_json
@@ -139,8 +139,7 @@ def _rows(file: Any, name: str, place: Any) -> Any:
     if last > len(dataset):
         raise DataError(f"{name} has no such row", found=last - 1, expected=f"below {len(dataset)}")
     size = dataset.nbytes // len(dataset) * (last - first)
-    if size > MAX_RECORD_BYTES:
-        raise DataError("a dataset is too large for one image", found=f"{name}, {size:,} bytes")
+    refuse_if(size > MAX_RECORD_BYTES, "a dataset is too large for one image", found=f"{name}, {size:,} bytes")
     return dataset[place]
 
 
@@ -150,8 +149,12 @@ def _size(pixels: np.ndarray, shares: np.ndarray) -> int:
         raise DataError("spatial_features give no image size", found=shares[:4].tolist(), expected="shares above 0")
     quotients = pixels[shares > 0].astype(float) / shares[shares > 0]
     size = float(quotients[np.argmax(shares[shares > 0])])
-    if not np.isfinite(size) or np.abs(pixels - size * shares).max() > SIZE_TOLERANCE:
-        raise DataError("image_bb and spatial_features disagree", found=size, expected="one image size for all boxes")
+    refuse_if(
+        not np.isfinite(size) or np.abs(pixels - size * shares).max() > SIZE_TOLERANCE,
+        "image_bb and spatial_features disagree",
+        found=size,
+        expected="one image size for all boxes",
+    )
     return round(size)
 
 

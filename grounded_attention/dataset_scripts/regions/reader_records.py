@@ -148,16 +148,20 @@ class Fields:
                 raise DataError(
                     f"{name} is not base64", found=str(error), hint="the record is torn or damaged"
                 ) from error
-            if len(data) % dtype.itemsize:
-                raise DataError(
-                    f"{name} has a wrong length in bytes", found=len(data), expected=f"values of {dtype.name}"
-                )
+            refuse_if(
+                len(data) % dtype.itemsize,
+                f"{name} has a wrong length in bytes",
+                found=len(data),
+                expected=f"values of {dtype.name}",
+            )
             return np.frombuffer(data, dtype)
         array = np.asarray(value)
-        if array.dtype.kind not in "fiu":
-            raise DataError(
-                f"{name} is not an array of numbers", found=str(array.dtype), expected="base64 text or an array"
-            )
+        refuse_if(
+            array.dtype.kind not in "fiu",
+            f"{name} is not an array of numbers",
+            found=str(array.dtype),
+            expected="base64 text or an array",
+        )
         return array.reshape(-1)
 
 

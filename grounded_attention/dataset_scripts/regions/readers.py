@@ -83,10 +83,12 @@ def _records(path: Path, names: Sequence[str]) -> Iterator[SourceRecord]:
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
     while line := file.readline(MAX_RECORD_BYTES):
-        if len(line) == MAX_RECORD_BYTES:
-            raise DataError(
-                "a line is too long for a row", file=file.name, hint="check that this is the format of the file"
-            )
+        refuse_if(
+            len(line) == MAX_RECORD_BYTES,
+            "a line is too long for a row",
+            file=file.name,
+            hint="check that this is the format of the file",
+        )
         if not line.endswith(b"\n"):
             logger.warning("%s: the last line has no end, so the file may be cut", file.name)
         yield line

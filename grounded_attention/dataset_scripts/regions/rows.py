@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.utils.named_types import Columns
 
 # Detectors that count pixels from 0 to w (not w - 1) place box edges up to one pixel outside the image.
@@ -85,8 +85,12 @@ def check_size(width: int, height: int) -> None:
 
 def check_boxes(boxes: np.ndarray, limit: np.ndarray | float, tolerance: float = 0.0) -> None:
     """Checks boxes."""
-    if boxes.ndim != 2 or boxes.shape[1] != 4 or not len(boxes):
-        raise DataError("boxes have a wrong shape", found=boxes.shape, expected="(number of regions, 4), at least one")
+    refuse_if(
+        boxes.ndim != 2 or boxes.shape[1] != 4 or not len(boxes),
+        "boxes have a wrong shape",
+        found=boxes.shape,
+        expected="(number of regions, 4), at least one",
+    )
     checks = {
         "box is not a number": ~np.isfinite(boxes).all(axis=1),
         "box outside the image": ((boxes < -tolerance) | (boxes > np.asarray(limit) + tolerance)).any(axis=1),

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 
 from .files import COPY_HINT, map_file
 from .rows import Regions, row_digest, row_schema, schema_widths
@@ -71,8 +71,12 @@ class Shard:
         self.digests = batch.column("checksum")
         self._widths = batch.column("width").to_numpy()
         self._heights = batch.column("height").to_numpy()
-        if min(self._widths.min(), self._heights.min()) < 1:
-            raise DataError("damaged rows: an image without a size", file=path, hint=COPY_HINT)
+        refuse_if(
+            min(self._widths.min(), self._heights.min()) < 1,
+            "damaged rows: an image without a size",
+            file=path,
+            hint=COPY_HINT,
+        )
 
     def __len__(self) -> int:
         return len(self.ids)

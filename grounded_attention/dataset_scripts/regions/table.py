@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.dataset_scripts.files.manifests import check_file
 from grounded_attention.utils.bounded_files import AnyPath
 from grounded_attention.utils.named_types import Fields
@@ -171,8 +171,12 @@ class RegionTable:
         if shard is None:
             facts = self.info["shards"][number]
             shard = Shard(self._paths[number], facts["bytes"])
-            if len(shard) != facts["rows"] or shard.arrays_of_rows != self.info["arrays"]:
-                raise DataError("shard of another table", file=shard.path, hint=COPY_HINT)
+            refuse_if(
+                len(shard) != facts["rows"] or shard.arrays_of_rows != self.info["arrays"],
+                "shard of another table",
+                file=shard.path,
+                hint=COPY_HINT,
+            )
             self._shards[number] = shard
         return shard, row - self._ends[number] + len(shard)
 

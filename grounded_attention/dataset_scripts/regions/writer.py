@@ -102,8 +102,12 @@ class ShardWriter:
             row = validate_regions(regions)
             refuse_if(row.image_id in self.written, "image id occurs twice")
             widths = row_widths(row)
-            if widths != (self._widths or widths):
-                raise DataError("arrays differ from those of the first row", found=widths, expected=repr(self._widths))
+            refuse_if(
+                widths != (self._widths or widths),
+                "arrays differ from those of the first row",
+                found=widths,
+                expected=repr(self._widths),
+            )
         self._widths = widths
         self.written.add(row.image_id)
         self._rows.append(row)
