@@ -167,7 +167,7 @@ def test_nouns_of_sampled_answers_are_judged_by_the_names_of_their_image():
 
 
 def test_the_gain_is_paired_with_the_log_probability():
-    nouns = judged(seed=1)
+    nouns = judged() + judged(seed=1)
     evidence = np.stack([noun.evidence for noun in nouns])
     absent = [noun.absent for noun in nouns]
     doubt = fit_doubt(evidence, absent, NOUNS)
