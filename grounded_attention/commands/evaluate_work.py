@@ -236,10 +236,11 @@ def work(checkpoint: str | None, options: Evaluation) -> tuple[Any, str]:
     check_names(options.split, list(data.splits), "--split ")
     data.splits = {name: data.splits[name] for name in options.split}
     if options.faithful:
+        if options.predictions or len(options.split) > 1 or not tables(data):
+            raise ValueError("--faithful measures a CHECKPOINT with --regions on one --split: give these alone")
         maps = MAPS if "all" in options.faithful else tuple(dict.fromkeys(options.faithful))
-        curves = measure_faithfulness(recipe, scored, data, options.split[0], maps=maps)
-        folder = options.output or Path("runs", "faithful", "_".join(Path(scored).parts[-2:]))
-        return curves.to_dict(), curves.save(folder)
+        curves = measure_faithfulness(recipe, scored, data, options.split[0], maps)
+        return curves.to_dict(), curves.save(options.output or Path("runs", "faithful", *Path(scored).parts[-2:]))
     if options.predictions is not None:
         task = TASKS[recipe.task]
         parts = [score_file(Path(scored), task, split, rows) for split, rows in data.splits.items()]

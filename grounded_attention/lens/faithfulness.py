@@ -37,9 +37,10 @@ from grounded_attention.processing.patch_grounding import PatchGroundingProcesso
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.supervision.supervise import unwrap_model
 from grounded_attention.utils.boxes import covered_shares
-from grounded_attention.utils.named_types import Fields, Row
+from grounded_attention.utils.named_types import Row
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.plain_text import check_one_of
+from grounded_attention.utils.progress import with_progress
 
 from . import COVERS, INSTRUCTION
 from .batches import READ_ALONE
@@ -106,11 +107,10 @@ def measure_words(
     left_out = Counter(without_box=0, without_token=0, other_letters=0)
     seconds = dict.fromkeys(forms, 0.0)
     read = 0
-    how: Fields = {"heads": heads, "rows": token_rows}
     kept: list[str] = []
     scores = []
     pointed = []
-    for row in rows:
+    for row in with_progress(rows, "cover pictures"):
         pictures = {picture_name(row["image_id"], number): each for number, each in enumerate(row_images(row))}
         for example in grounded_examples([row]):
             phrases = [phrase for phrase in example.phrases if len(phrase.boxes)]
@@ -126,7 +126,17 @@ def measure_words(
             lenses = []
             for form in forms:
                 start = perf_counter()
-                lenses.append(look(model, patches, picture, instruction, answer=example.caption, form=form, **how))
+                lens = look(
+                    model,
+                    patches,
+                    picture,
+                    instruction,
+                    answer=example.caption,
+                    heads=heads,
+                    form=form,
+                    rows=token_rows,
+                )
+                lenses.append(lens)
                 seconds[form] += perf_counter() - start
             for phrase in phrases:
                 number = answer.find_word(phrase)
@@ -249,7 +259,8 @@ class CoveredAnswer:
                     f"a covered picture has other image tokens ({name}) than the picture, so that no map fits both: "
                     "the processor decides by what a picture shows, and its model cannot be measured"
                 )
-        whole = {name: self.whole.inputs[name].expand(count, -1) for name in TOKEN_INPUTS if name in batch}
+        end = rows[-1] + 1  # what follows a word does not change it
+        whole = {name: self.whole.inputs[name][:, :end].expand(count, -1) for name in TOKEN_INPUTS if name in batch}
         positions = torch.tensor([rows]).expand(count, -1)
         ids = whole["input_ids"].gather(1, positions)
         words = GroundedWords(inputs_on({**batch, **whole}, self.model), torch.ones_like(ids), ids, positions)

@@ -63,6 +63,7 @@ def test_chosen_maps_and_a_table(files, tmp_path, capsys):
     [
         ("vgp", ("--task", "vqa"), "VLBertForVisualQuestionAnswering lacks weights"),
         ("vgp", ("--split", "minival"), "minival"),
+        ("vgp", ("--split", "val", "--split", "test"), "one --split"),
         ("vgp", ("--set", "training.seed=1"), "--set training.seed=1: expected data.builder=NAME"),
         ("vgp", ("--regions", "nowhere"), "nowhere"),
     ],

@@ -33,7 +33,7 @@ from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.recipes.adapters import read_model_config
 from grounded_attention.training.recipes.model_family import family_name, head_class
 from grounded_attention.training.recipes.recipe import Model, Recipe
-from grounded_attention.utils.named_types import Batch, Columns, Fields
+from grounded_attention.utils.named_types import Batch, Fields
 from grounded_attention.utils.progress import with_progress
 
 from .arguments import training_arguments
@@ -150,48 +150,39 @@ def score_file(path: Path, task: Task, split: str, rows: Any) -> Scored:
 
 
 def measure_faithfulness(
-    recipe: Recipe,
-    checkpoint: str,
-    data: PreparedData,
-    split: str,
-    *,
-    maps: Sequence[str] = MAPS,
-    steps: int = STEPS,
-    about: Columns | None = None,
+    recipe: Recipe, checkpoint: str, data: PreparedData, split: str, maps: Sequence[str] = MAPS
 ) -> FaithfulCurves:
     """Measures how faithful maps of regions are: regions are left out of `region_attention_mask`, or alone in it.
 
     The score is that of the decision, an accuracy. The whole-image region of VL-BERT is never left out. Besides `maps`
     (see `region_maps`) the random map is measured; `about` counts the examples without a gold answer.
     """
-    task = TASKS[recipe.task]
-    if not task.explains:
+    if not TASKS[recipe.task].explains:
         known = ", ".join(name for name, each in TASKS.items() if each.explains)
         raise ValueError(f"the task {recipe.task!r} has no decision to explain; expected one of {known}")
-    fractions = step_fractions(steps)
+    fractions = step_fractions(STEPS)
     rows = data.splits[split]
     scores: list[np.ndarray] = []
     with tempfile.TemporaryDirectory() as directory:
         trainer: Any = make_scorer(recipe, checkpoint, data, directory)
+        task = trainer.task
         model = trainer.model.eval()
         loader = DataLoader(rows, trainer.args.eval_batch_size, collate_fn=trainer.data_collator.evaluating(rows))
         for batch in with_progress(loader, "cover regions"):
             batch = trainer._prepare_inputs(batch)
-            inputs = {name: batch[name] for name in trainer.task.model_inputs if name in batch}
+            inputs = {name: batch[name] for name in task.model_inputs if name in batch}
             candidates = batch["region_candidate_mask"].bool().cpu().numpy()
-            found = region_maps(model, inputs, trainer.task.read_out, maps)
-            numbers = range(len(scores), len(scores) + len(candidates))
-            drawn = [random_map(candidates.shape[1], recipe.seed, number) for number in numbers]
-            stacked = np.stack([*(found[name].cpu().numpy() for name in maps), np.stack(drawn)], 1)
-            score = partial(_score_regions, model, inputs, batch, trainer.task)
-            scores += [*measure_curves(stacked, candidates, score, fractions)]
+            found = [each.cpu().numpy() for each in region_maps(model, inputs, task.read_out, maps).values()]
+            drawn = [random_map(candidates.shape[1], recipe.seed, len(scores) + n) for n in range(len(candidates))]
+            score = partial(_score_regions, model, inputs, batch, task)
+            scores += [*measure_curves(np.stack([*found, np.stack(drawn)], 1), candidates, score, fractions)]
     curves = np.stack(scores)  # (W, M, 2, F)
     has_score = ~np.isnan(curves).any((1, 2, 3))
     if not has_score.any():
         raise ValueError("no example has a score, because this split has no gold answers; give another split")
+    about = {"task": recipe.task, "split": split, "without_a_score": int((~has_score).sum())}
     images = tuple(np.array(rows["image_id"])[has_score].tolist())
-    facts = {**(about or {}), "without_a_score": int((~has_score).sum())}
-    return FaithfulCurves((*maps, RANDOM), fractions, images, curves[has_score], about=facts)
+    return FaithfulCurves((*maps, RANDOM), fractions, images, curves[has_score], about=about)
 
 
 @torch.no_grad()
@@ -199,9 +190,7 @@ def _score_regions(model: Any, inputs: Batch, batch: Batch, task: Task, shown: n
     """(S, B) float64 scores with the shown regions (S, B, R) alone; NaN for examples without one."""
     attended = inputs["region_attention_mask"]
     scores = []
-    for step in shown:
-        kept = attended * torch.from_numpy(step).to(attended)
-        outputs = model(**{**inputs, "region_attention_mask": kept}, return_dict=True)
-        of_step = task.example_scores(finite_outputs(outputs), batch)
-        scores.append([np.nan if value is None else value for value in of_step])
-    return np.array(scores, dtype=np.float64)
+    for step in torch.from_numpy(shown):
+        outputs = model(**{**inputs, "region_attention_mask": attended * step.to(attended)}, return_dict=True)
+        scores.append(task.example_scores(finite_outputs(outputs), batch))
+    return np.array(scores, dtype=np.float64)  # None is NaN
