@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from grounded_attention.analysis import MAPS
 from grounded_attention.commands.evaluate import main
 from grounded_attention.training.experiments.prepared_data import PreparedData
 from grounded_attention.training.experiments.scoring import measure_faithfulness
@@ -42,7 +43,7 @@ def test_each_task_starts_at_the_accuracy_that_evaluation_finds(files, task, tmp
     printed = read_result(capsys)
     assert json.loads((tmp_path / "faithful.json").read_text()) == printed
     assert printed["items"] + printed["without_a_score"] == 8
-    assert set(printed["curves"]) == {"raw_last", "raw_mean", "rollout", "relevancy", "random"}
+    assert set(printed["curves"]) == {*MAPS, "random"}
     curves = np.array([*printed["curves"].values()])  # (M, 2, F)
     assert_allclose(curves[:, 0, 0], expected)
     for ends in (curves[:, [0, 1], [0, -1]], curves[:, [0, 1], [-1, 0]]):
