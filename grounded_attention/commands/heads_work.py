@@ -3,7 +3,6 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -436,12 +435,12 @@ def fit_doubt_of(options: Heads, loading: ModelOptions, builder_options: Sequenc
     """Fits doubt on one split, measures it on another, and adds it to heads.json."""
     file = str(options.doubt)
     heads = ChosenHeads.from_file(file)
-    complete_options(options, tokens=True)
+    complete_options(options, True)
     found = load_examples(options, [options.split, str(options.choose_on)], builder_options, None)
     names = [names_of_images(part) for part in found.of_splits]
     model, processor = loading.load(str(options.model))
     heads.check(model)
-    nouns = {name: (name,) for part in names for name in sorted({*chain.from_iterable(part.values())})}
+    nouns = {name: (name,) for part in names for name in sorted(set().union(*part.values()))}
     read = (found.pictures, options.instruction or QUESTION, heads.heads, nouns)
     reported, fitted = [[*judge_nouns(model, processor, part, *read)] for part in names]
     doubt = fit_doubt([noun.evidence for noun in fitted], [noun.absent for noun in fitted], nouns)

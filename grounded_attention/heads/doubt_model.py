@@ -14,9 +14,6 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from grounded_attention.utils.schema import Section
 
-# What is known of a word; see `grounded_attention.lens.doubt.word_evidence`.
-EVIDENCE = ("share", "contribution", "log_probability")
-
 
 @dataclass(frozen=True)
 class DoubtModel(Section):
@@ -24,24 +21,19 @@ class DoubtModel(Section):
 
     Args:
         bias (`float`): its constant.
-        weights (`dict[str, float]`): name of `EVIDENCE` -> weight of the number as it is, without scaling.
+        share, contribution, log_probability (`float`): weights of the numbers of `word_evidence`, without scaling.
         nouns (`list[str]`): the words that it was fitted on, in lower case; of others it says nothing.
-
-    Raises:
-        ValueError: if a weight is missing or unknown.
     """
 
     bias: float
-    weights: dict[str, float]
+    share: float
+    contribution: float
+    log_probability: float
     nouns: list[str]
-
-    def __post_init__(self) -> None:
-        if self.weights.keys() != {*EVIDENCE}:
-            raise ValueError(f"weights of {', '.join(self.weights)}; expected those of {', '.join(EVIDENCE)}")
 
     def probabilities(self, evidence: npt.ArrayLike) -> np.ndarray:
         """(W,) float64: that words (W, E) name nothing in the image."""
-        weights = [self.weights[name] for name in EVIDENCE]
+        weights = [self.share, self.contribution, self.log_probability]
         return 1 / (1 + np.exp(-(np.asarray(evidence) @ weights + self.bias)))
 
 
@@ -73,19 +65,19 @@ def fit_doubt(evidence: npt.ArrayLike, absent: Sequence[bool], nouns: Iterable[s
     scale, mean = torch.std_mean(numbers, 0, correction=0)
     scale = scale.clamp(min=1e-12)
     standard = (numbers - mean) / scale
-    parameters = torch.zeros(len(EVIDENCE) + 1, dtype=torch.float64, requires_grad=True)
+    parameters = torch.zeros(numbers.shape[1] + 1, dtype=torch.float64, requires_grad=True)
     search = torch.optim.LBFGS([parameters], max_iter=200, line_search_fn="strong_wolfe")
 
     def loss() -> torch.Tensor:
         search.zero_grad()
         logits = standard @ parameters[1:] + parameters[0]
-        errors = binary_cross_entropy_with_logits(logits, labels, reduction="sum")
-        total = errors + parameters[1:].square().sum() / 2
+        total = binary_cross_entropy_with_logits(logits, labels, reduction="sum")
+        total = total + parameters[1:].square().sum() / 2
         total.backward()
         return total
 
-    search.step(loss)  # type: ignore[arg-type]
+    search.step(loss)
     fitted = parameters.detach()
     weights = fitted[1:] / scale
     bias = float(fitted[0] - weights @ mean)
-    return DoubtModel(bias, dict(zip(EVIDENCE, weights.tolist(), strict=True)), sorted(nouns))
+    return DoubtModel(bias, *weights.tolist(), sorted(nouns))  # type: ignore[call-arg]

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grounded_attention.heads.doubt_model import EVIDENCE
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 
 from .contributions import read_path, word_contributions, word_weights
@@ -35,14 +34,14 @@ def word_evidence(
         heads (sequence of (layer, head)): K heads, at least one.
 
     Returns:
-        `tuple`: the W words of the answer, and (W, E) float32 in the order of `EVIDENCE`.
+        `tuple`: the W words of the answer, and (W, E) float32 in this order.
 
     Raises:
         ValueError: if contributions of the model cannot be read.
     """
     words = tuple(word for word in whole.words if word.answer)
     if not words:
-        return words, torch.zeros(0, len(EVIDENCE))
+        return words, torch.zeros(0, 3)
     before = words_before(replace(whole, words=words))
     columns = whole.batch["region_positions"][0]
     shown = whole.token_images >= 0
@@ -57,7 +56,7 @@ def word_evidence(
     added = word_contributions(model, patches, before, 1, reader=reader).clamp(min=0)
     contribution = added[:, columns[shown]].sum(-1) / added.sum(-1).clamp(min=FLOOR)
 
-    logits = reader.unembedding(model).logits(reader.states(rows[:-1])).cpu()
-    said = logits.log_softmax(-1).gather(1, ids[whole.prompt_length :, None])[:, 0]
+    logits = reader.unembedding(model).logits(reader.states(rows[:-1]))
+    said = logits.cpu().log_softmax(-1).gather(1, ids[whole.prompt_length :, None])[:, 0]
     log_probability = word_weights(before.words, rows[:-1]) @ said
     return words, torch.stack([share, contribution, log_probability], -1)

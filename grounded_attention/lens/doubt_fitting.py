@@ -40,10 +40,16 @@ class JudgedNoun(NamedTuple):
 
 
 def names_of_images(examples: Iterable[AuditExample]) -> dict[str, set[str]]:
-    """Image id -> names of all that its phrases have boxes for, in lower case."""
+    """Image id -> names of one word of its objects, in lower case; a ValueError if rows have other texts."""
     names = defaultdict(set)
     for example in examples:
-        names[example.image_id].update(phrase.text.casefold() for phrase in example.phrases if len(phrase.boxes))
+        listed = ". ".join(phrase.text for phrase in example.phrases)
+        if example.caption != f"{listed}.":
+            raise ValueError(
+                f"image {example.image_id}: the text {example.caption!r:.80} is no list of names of objects; doubt is "
+                "fitted on rows with the names of all objects (COCO, YOLO ...)"
+            )
+        names[example.image_id].update(phrase.text.casefold() for phrase in example.phrases if " " not in phrase.text)
     return names
 
 
@@ -74,21 +80,24 @@ def judge_nouns(
     for image_id, there in with_progress(names.items(), "answers", len(names)):
         chat, opened = read_chat(find_picture(pictures, image_id), question, None)
         prompt = read_prompt(patches, chat, [question], opened)
-        torch.manual_seed(rng.integers(2**31))
-        answers = [generate(model, patches, prompt, **SAMPLED)]
+        with torch.random.fork_rng():
+            torch.manual_seed(rng.integers(2**31))
+            answers = [generate(model, patches, prompt, **SAMPLED)]
         said = add_answer(model, patches.tokenizer, prompt, answers[0])
         places = [word for word in said.words if word.answer and word.text.casefold() in nouns]
         others = [noun for noun, means in nouns.items() if {*there}.isdisjoint(means)]
+        changed_from = 0
         if places and others:
             place = places[rng.integers(len(places))]
+            changed_from = place.start
             text = said.texts[-1]
-            answers.append(answer_tokens(patches, text[: place.start] + rng.choice(others) + text[place.end :]))
+            answers.append(answer_tokens(patches, text[:changed_from] + rng.choice(others) + text[place.end :]))
         for number, ids in enumerate(answers):
             whole = add_answer(model, patches.tokenizer, prompt, ids)
             words, evidence = word_evidence(model, patches, whole, heads)
             for word, values in zip(words, evidence.numpy(), strict=True):
                 means = nouns.get(word.text.casefold())
-                if means is not None:
+                if means is not None and word.start >= number * changed_from:
                     yield JudgedNoun(values, {*there}.isdisjoint(means), number == 1, image_id)
 
 
@@ -100,7 +109,7 @@ def measure_doubt(doubt: DoubtModel, judged: Sequence[JudgedNoun]) -> dict[str, 
     evidence, absent, _, images = zip(*judged, strict=True)
     probabilities = doubt.probabilities(evidence)
     found = auroc(probabilities, absent, images)
-    alone = auroc(-np.stack(evidence)[:, -1], absent, images)  # the last of EVIDENCE
+    alone = auroc(-np.stack(evidence)[:, -1], absent, images)  # of the log-probability
     return {
         "auroc": found,
         "log-probability alone": alone,

@@ -8,8 +8,6 @@ import numpy.typing as npt
 
 from .significance import Estimate, estimate_statistic
 
-BINS = 10
-
 
 def auroc(scores: npt.ArrayLike, positive: npt.ArrayLike, image_ids: Sequence[str]) -> Estimate:
     """The probability that a positive item has a higher score than another one, ties half; over images.
@@ -20,7 +18,7 @@ def auroc(scores: npt.ArrayLike, positive: npt.ArrayLike, image_ids: Sequence[st
         image_ids (`Sequence[str]`): the image of each item; an interval draws whole images.
     """
     _, place = np.unique(scores, return_inverse=True)
-    labels = np.asarray(positive, dtype=np.float64)
+    labels = np.asarray(positive, dtype=float)
 
     def statistic(counts: np.ndarray) -> float:
         positives = np.bincount(place, counts * labels)
@@ -32,11 +30,10 @@ def auroc(scores: npt.ArrayLike, positive: npt.ArrayLike, image_ids: Sequence[st
     return estimate_statistic(statistic, image_ids)
 
 
-def calibration_error(probabilities: npt.ArrayLike, positive: npt.ArrayLike, image_ids: Sequence[str]) -> Estimate:
+def calibration_error(probabilities: np.ndarray, positive: npt.ArrayLike, image_ids: Sequence[str]) -> Estimate:
     """The expected calibration error (ECE) of ten equal bins, in [0, 1] (Guo et al., 2017); as for [`auroc`]."""
-    values = np.asarray(probabilities)
-    bins = np.minimum((values * BINS).astype(int), BINS - 1)
-    excess = values - np.asarray(positive)
+    bins = np.minimum((probabilities * 10).astype(int), 9)
+    excess = probabilities - np.asarray(positive)
 
     def statistic(counts: np.ndarray) -> float:
         return float(np.abs(np.bincount(bins, counts * excess)).sum() / counts.sum())

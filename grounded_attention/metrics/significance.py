@@ -107,7 +107,7 @@ def estimate_statistic(statistic: Callable[[np.ndarray], float], image_ids: Sequ
     values = np.empty(DRAWS)
     for draw in range(DRAWS):
         drawn = np.bincount(rng.integers(images, size=images), minlength=images)
-        values[draw] = statistic(drawn[image])
+        values[draw] = statistic(drawn[image]) if images > 1 else np.nan
     return Estimate(statistic(np.ones(len(image))), *_ends(values), len(image), values)
 
 

@@ -1,0 +1,69 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""How well doubt tells nouns that name nothing, on drawn scenes, whose truth is complete, of the model of the package.
+
+Doubt is fitted on the first scenes of one folder and measured on those of another one, drawn with another seed;
+answers are sampled with other seeds too. Sampled and changed answers are reported apart.
+
+examples:
+  grounded-attention data scenes --output data/scenes_31 --images 1200 --seed 31
+  grounded-attention data scenes --output data/scenes_77 --images 1000 --seed 77
+  python -m benchmarks.doubt data/scenes_31 data/scenes_77
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+from transformers import AutoModelForImageTextToText, AutoProcessor
+
+from grounded_attention import space
+from grounded_attention.dataset_scripts.scenes.language import NOUNS, PLURALS
+from grounded_attention.dataset_scripts.scenes.records import scene_record, split_numbers
+from grounded_attention.dataset_scripts.scenes.world import SHAPES
+from grounded_attention.heads.doubt_model import fit_doubt
+from grounded_attention.heads.heads_file import ChosenHeads
+from grounded_attention.lens.doubt_fitting import JudgedNoun, judge_nouns, measure_doubt
+from grounded_attention.metrics.significance import estimate_ratio
+from grounded_attention.utils.bounded_files import read_json
+
+IMAGES = 450
+MODEL = Path(space.__file__).parent / "models" / "vlm" / "direct"
+
+
+def judge(root: str, seed: int) -> list[JudgedNoun]:
+    """Nouns of answers about the first training scenes of a folder."""
+    manifest = read_json(Path(root, "scenes.json"))
+    names = {}
+    for number in split_numbers(manifest["seed"], manifest["images"])["train"][:IMAGES]:
+        record = scene_record(manifest["seed"], number, manifest["images"], manifest["held_out"])
+        names[record.image_id] = {shape for item in record.scene.objects for shape in item.shapes}
+    nouns = {}
+    for noun, means in NOUNS.items():
+        if len(means) < len(SHAPES):  # "object" is never wrong
+            nouns[noun] = nouns[PLURALS[noun]] = means
+    loaded = AutoModelForImageTextToText.from_pretrained(MODEL), AutoProcessor.from_pretrained(MODEL)
+    heads = ChosenHeads.from_file(MODEL).heads
+    pictures = f"{root}/flickr30k-images/{{}}.jpg".format
+    return list(judge_nouns(*loaded, names, pictures, "Describe the image.", heads, nouns, seed=seed))
+
+
+def main() -> None:
+    """Prints the table."""
+    fitted, reported = judge(sys.argv[1], 1), judge(sys.argv[2], 2)
+    doubt = fit_doubt([noun.evidence for noun in fitted], [noun.absent for noun in fitted], ())
+    print(doubt)
+    for title, built in (("sampled", False), ("changed", True)):
+        judged = [noun for noun in reported if noun.built == built]
+        print(f"{title}: {len(judged)} nouns")
+        for name, estimate in measure_doubt(doubt, judged).items():
+            print(f"  {name}: {estimate.percent}")
+        absent = np.array([noun.absent for noun in judged])
+        kept = doubt.probabilities([noun.evidence for noun in judged]) < 0.5
+        images = [noun.image_id for noun in judged]
+        print("  CHAIR:", estimate_ratio(absent, None, images).percent)
+        print("  CHAIR without doubted nouns:", estimate_ratio(absent & kept, kept, images).percent)
+        print("  right nouns that are kept:", estimate_ratio(kept & ~absent, ~absent, images).percent)
+
+
+if __name__ == "__main__":
+    main()
