@@ -41,7 +41,7 @@ class JudgedNoun(NamedTuple):
 
 def names_of_images(examples: Iterable[AuditExample]) -> dict[str, set[str]]:
     """Image id -> names of one word of its objects, in lower case; a ValueError if rows have other texts."""
-    names = defaultdict(set)
+    names: Any = defaultdict(set)
     for example in examples:
         listed = ". ".join(phrase.text for phrase in example.phrases)
         if example.caption != f"{listed}.":
@@ -77,7 +77,7 @@ def judge_nouns(
     """
     model, patches = ready(model, processor)
     rng = np.random.default_rng(seed)
-    for image_id, there in with_progress(names.items(), "answers", len(names)):
+    for image_id, there in with_progress(names.items(), "answers"):
         chat, opened = read_chat(find_picture(pictures, image_id), question, None)
         prompt = read_prompt(patches, chat, [question], opened)
         with torch.random.fork_rng():
