@@ -1,8 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Asks a vision-language model about images, and shows where it looked for every word.
 
-The model answers on its own attention back end. The attention of the words of question and answer is read beside the
-output, without attention maps, so that it takes little more time than the answer. The page --output shows the
+The model answers on its own attention back end. What each part of the image adds to the words of question and answer,
+or their attention, is read beside the output, without attention maps, so that it takes little more time than the
+answer. The page --output shows the
 map of each word, to click through; a name that ends in .png or .json gives a picture or the numbers.
 
 Heads are those of heads.json beside the model (`grounded-attention heads` makes it), or else chosen for this question
@@ -60,7 +61,7 @@ def look(
     loading: ModelOptions,
     answer: str | None = None,
     heads: str = "auto",
-    form: str = "plain",
+    form: str | None = None,
     rows: Annotated[str, ROWS] | None = None,
     against: str | None = None,
     again: bool = False,
@@ -81,7 +82,8 @@ def look(
         beside (NAME_OR_DIR): a second model on the same page
         answer (TEXT): read this answer instead of generating one
         heads (WHICH): auto, all, a layer, 14-3,20-0 or heads.json
-        form (FORM): of plain, relative, sinks, rollout, with commas; or contribution, two-hop, tam
+        form (FORM): of plain, relative, sinks, rollout, with commas; or contribution, two-hop, tam (default:
+            contribution; of named --heads and of --answers plain)
         rows: of a word its own tokens, or what produced them (default: own; of contribution and two-hop before)
         against (WORD=OTHER): what speaks for a word rather than another one, with --form contribution
         again: crop the first image where the model looked, and ask once more
@@ -118,7 +120,7 @@ def look(
             raise ValueError(f"--answers gives all answers of one model: remove {given}")
         from .look_answers import AnswerOptions, look_at_answers
 
-        options = AnswerOptions(answers, answer_ids, batch_size, heads, form, rows)
+        options = AnswerOptions(answers, answer_ids, batch_size, heads, form or "plain", rows)
         return look_at_answers(images_and_question, source, model, loading, options, output)
     for name, value in (("answer-ids", answer_ids), ("batch-size", batch_size)):
         if value is not None:

@@ -21,6 +21,10 @@ PROBE = 1024.0  # large beside the epsilon of a norm, and exact in every data ty
 NORM_ERROR = 1e-4
 
 
+class NotFollowed(ValueError):
+    """A model has a part along which contributions cannot be followed; attention can still be read."""
+
+
 @contextmanager
 def direct_path(model: nn.Module, projections: Collection[nn.Module]) -> Iterator[None]:
     """Inside it, outputs stay the same, but gradients follow the direct path alone.
@@ -31,7 +35,7 @@ def direct_path(model: nn.Module, projections: Collection[nn.Module]) -> Iterato
             attention. Every other module with a weight of two dimensions ends it.
 
     Raises:
-        ValueError: in the pass, if a norm is not linear up to one factor for each position.
+        NotFollowed: in the pass, if a norm is not linear up to one factor for each position.
     """
     with ExitStack() as stack:
         for module in model.modules():
@@ -70,7 +74,7 @@ def _freeze_norm(module: Any, args: tuple, output: Any) -> Any:
         error = (changed - factor * linear).norm() / changed.norm().clamp(min=PROBE**-2)
     frozen = factor * linear
     if error > NORM_ERROR + 4 * torch.finfo(output.dtype).eps:
-        raise ValueError(
+        raise NotFollowed(
             f"{type(module).__name__} is no norm of a known kind: its output is {float(error):.2g} from a weight "
             "times its input over one number, so contributions cannot be read; take another form"
         )

@@ -19,11 +19,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from accelerate.utils import align_module_device
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from grounded_attention.heads.attention_readers import AttentionReader, reading
-from grounded_attention.heads.direct_path import direct_path, innermost
+from grounded_attention.heads.direct_path import NotFollowed, direct_path, innermost
 from grounded_attention.heads.reading import inputs_on
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision.head_masking import output_projections
@@ -62,7 +63,10 @@ class Unembedding:
         """Finds the factor from the last state (D,) of a position and all its logits (V,)."""
         inner = unwrap_model(model)
         head = inner.get_output_embeddings() or find_language_model(inner).get_output_embeddings()
-        linear = head(state.to(head.weight.device, head.weight.dtype)).float()
+        with align_module_device(head):  # accelerate may have put its weight elsewhere
+            weight = head.weight.detach()
+            bias = getattr(head, "bias", None)
+        linear = nn.functional.linear(state.to(weight.device, weight.dtype), weight, bias).float()
         cap = getattr(inner.config.get_text_config(), "final_logit_softcapping", None)
         given = logits.to(linear.device).float()
         known = given > LOWEST_SCORE  # a model may forbid tokens
@@ -72,11 +76,11 @@ class Unembedding:
         factor = float((given @ linear) / (linear @ linear))
         error = float((given - factor * linear).norm() / given.norm())
         if not error <= STATE_ERROR + 8 * torch.finfo(logits.dtype).eps:
-            raise ValueError(
+            raise NotFollowed(
                 f"the logits of {type(inner).__name__} are {error:.2g} from a factor times its output embeddings, so "
                 "what adds to them cannot be read; take another form"
             )
-        return cls(head.weight.detach(), getattr(head, "bias", None), factor, cap)
+        return cls(weight, bias, factor, cap)
 
     def directions(self, tokens: Tensor) -> Tensor:
         """(Q, D) float32: what last states are multiplied by to give logits of tokens (Q,), without bias and cap."""
@@ -203,7 +207,7 @@ class PathReader(RowReader):
         gradients = {}
         for layer, gradient in zip(leaves, found, strict=False):
             if gradient is None:
-                raise ValueError(
+                raise NotFollowed(
                     f"{type(decoder).__name__}: what the heads of layer {layer} give reaches the logits along a path "
                     "that is not known, so contributions cannot be read; take another form"
                 )
@@ -213,7 +217,7 @@ class PathReader(RowReader):
     def _check(self, name: str, again: Tensor, states: Tensor) -> None:
         error = float((again.float() - states.float()).norm() / states.float().norm())
         if not error <= STATE_ERROR + 8 * torch.finfo(states.dtype).eps:
-            raise ValueError(
+            raise NotFollowed(
                 f"the rows of {name}, computed once more alone, are {error:.2g} from those of the answer: its layers "
                 "mix positions outside of attention, so contributions cannot be read; take another form"
             )
@@ -318,7 +322,7 @@ def read_path(
     if "logits_to_keep" in inspect.signature(inner.forward).parameters:
         asked["logits_to_keep"] = 1
     with torch.no_grad(), reading(model, reader):
-        inner(**asked, use_cache=False)
+        inner(**asked, use_cache=False, return_dict=True)
     return reader
 
 
@@ -345,7 +349,7 @@ def contributions(
         `Tensor`: (Q, N) float32 on the CPU, in logits, of either sign.
 
     Raises:
-        ValueError: if the layers of the model cannot be followed; the message says why.
+        NotFollowed: if the layers of the model cannot be followed; the message says why.
     """
     total = torch.zeros(len(rows), reader.length)
     for path in reader.paths(rows, reader.gradients(model, rows, directions)):
@@ -388,6 +392,8 @@ def word_contributions(
     words, instead = _contrasted(patches.tokenizer, whole.words, ids.tolist(), shift, against or {})
     images = {*columns.tolist()}
     rows = sorted({row for word in words for row in word.rows} - images)
+    if not rows:
+        return torch.zeros(len(words), len(ids))
     if reader is None or not reader.is_complete:
         reader = read_path(model, whole.inputs, whole.prompt_length, [*rows, *through], columns)
     unembedding = reader.unembedding(model)

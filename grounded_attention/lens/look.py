@@ -15,6 +15,7 @@ from PIL import Image
 from torch import Tensor
 from transformers.utils import logging
 
+from grounded_attention.heads.direct_path import NotFollowed
 from grounded_attention.heads.heads_file import ChosenHeads, find_file, has_adapter
 from grounded_attention.heads.maps import TokenGrid
 from grounded_attention.processing.chat_prompts import is_conversation, make_conversation
@@ -74,7 +75,7 @@ def look(
     messages: Sequence[Columns] | None = None,
     answer: str | None = None,
     heads: GivenHeads = "auto",
-    form: str | Sequence[str] = "plain",
+    form: str | Sequence[str] | None = None,
     rows: str | None = None,
     against: Mapping[str, str] | None = None,
     again: bool = False,
@@ -83,9 +84,9 @@ def look(
 ) -> Lens:
     """Shows where a vision-language model looks: for every word of a prompt and of its answer, a map of the image.
 
-    The attention of the words is read beside the output while the model answers, without attention maps; a given
-    answer, or one that was searched with beams, is read in a further pass. Numbers are those of
-    `generate(output_attentions=True)`.
+    What each image token adds to a word, or the attention of the word, is read beside the output while the model
+    answers, without attention maps; a given answer, or one that was searched with beams, is read in a further pass.
+    Attention is that of `generate(output_attentions=True)`.
 
     Args:
         model (`PreTrainedModel`): a vision-language model, with or without a PEFT adapter; it is set to evaluation
@@ -102,13 +103,15 @@ def look(
         heads (*optional*, defaults to `"auto"`): whose attention is shown, as a mean: `"auto"` are those of a
             `heads.json` beside the model, or else heads that are chosen for this prompt without labels
             ([`localization_heads`]); a list of (layer, head); a layer; `"all"`; a file or folder with heads.json.
-        form (`str` or list of `str`, *optional*, defaults to `"plain"`): what is done with the attention, in this
-            order: `"sinks"` removes image tokens that nearly all words attend to, `"relative"` divides by what a
-            neutral prompt gives, `"rollout"` follows all layers and needs their maps. `"contribution"`, alone, is no
-            attention but what image tokens add to the logit of the word, through all heads or those that are given;
-            see [`contributions`]. `"two-hop"`, alone, is what they add through the reasoning of the answer, between
-            <think> and </think>, to the words after it (Saliency-R1). `"tam"`, alone, are token activation maps: the
-            logits of the image tokens for the word ([`token_maps`], arXiv 2506.23270).
+        form (`str` or list of `str`, *optional*): what the maps are. `"contribution"`, the default, alone: what image
+            tokens add to the logit of the word, through all heads or those that are given, see [`contributions`]; the
+            most faithful form on scenes. `"plain"`: attention, the default where heads are given, and for models
+            along which contributions cannot be followed. Attention can be changed, in this order: `"sinks"` removes
+            image tokens that nearly all words attend to, `"relative"` divides by what a neutral prompt gives,
+            `"rollout"` follows all layers and needs their maps. `"two-hop"`, alone: what image tokens add through the
+            reasoning of the answer, between <think> and </think>, to the words after it (Saliency-R1). `"tam"`,
+            alone: token activation maps, the logits of the image tokens for the word ([`token_maps`], arXiv
+            2506.23270).
         rows (`str`, *optional*): whose attention a word's map is: `"own"` that of its own tokens,
             which read what was said, or `"before"` that of the position before each of its tokens, which produced it
             (of the first token of the answer the last position of the prompt). Of several tokens it is the mean. By
@@ -127,8 +130,13 @@ def look(
         ValueError: if there is no image or no text, the model's image tokens or attention are not known, a head does
             not exist, or an option is not valid; or the attention is NaN or infinite.
     """
+    if form is None:
+        form = "contribution" if heads == "auto" else "plain"
+        is_asked = bool(against)
+    else:
+        is_asked = True
     forms = read_forms(form)
-    rows = read_rows_option(rows, forms)
+    which = read_rows_option(rows, forms)
     if against and "contribution" not in forms:
         raise ValueError("against compares contributions to two words: give form='contribution'")
     model, patches = ready(model, processor)
@@ -136,12 +144,20 @@ def look(
     if again and isinstance(pictures[0], Video):
         raise ValueError("again crops an image, but the first one is a video; give its frame as an image")
     options = {"max_new_tokens": max_new_tokens, **generation}
-    lens, prompt = _look(model, patches, chat, pictures, answer, heads, forms, options, rows, against)
+    try:
+        lens, prompt = _look(model, patches, chat, pictures, answer, heads, forms, options, which, against)
+    except NotFollowed as error:
+        if is_asked:
+            raise
+        logger.warning(f"attention is shown, with form='plain': {error}")
+        forms = ("plain",)
+        which = read_rows_option(rows, forms)
+        lens, prompt = _look(model, patches, chat, pictures, answer, heads, forms, options, which, against)
     if not again:
         return lens
     crop = _where_to_crop(model, patches, prompt, pictures, lens.heads or heads)
     cropped = [pictures[0], cast(Image.Image, pictures[0]).crop(crop), *pictures[1:]]
-    second, _ = _look(model, patches, _with_crop(chat), cropped, None, heads, forms, options, rows, against)
+    second, _ = _look(model, patches, _with_crop(chat), cropped, None, heads, forms, options, which, against)
     return replace(lens, second=second, crop=crop)
 
 

@@ -116,7 +116,7 @@ def point(
             if isinstance(method, Actor) and method.options["target"] != "fitts":
                 score = "mean"
         else:
-            lens = look(model, patches, shown, text, answer="", heads=heads)
+            lens = look(model, patches, shown, text, answer="", heads=heads, form="plain")
             words = lens[text]
             cells = words.cells
             part = words.frame

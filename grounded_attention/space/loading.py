@@ -110,7 +110,7 @@ class Captures:
     def _look(self, image: Image.Image, question: str, name: str, heads: str) -> Lens:
         model, processor = self._model("vlm", name, load_vlm)
         try:
-            return look(model, processor, image, question, heads=heads)
+            return look(model, processor, image, question, heads=heads, form="plain")
         except ValueError as error:
             raise VisitorError(one_sentence(error)) from error
 

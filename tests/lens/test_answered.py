@@ -74,7 +74,7 @@ def test_batches_equal_eager_maps(family, side):
 @pytest.mark.parametrize(
     "options",
     [
-        {"heads": "auto"},
+        {"heads": "auto", "form": "plain"},
         {"form": "sinks"},
         {"rows": "before", "heads": HEADS},
         {"form": "contribution"},

@@ -199,7 +199,7 @@ def test_a_contrast_is_the_difference_of_two_words():
     ("options", "named"),
     [
         ({"form": "contribution,sinks"}, "alone"),
-        ({"against": {"red": "blue"}}, "contribution"),
+        ({"form": "plain", "against": {"red": "blue"}}, "contribution"),
         ({"form": "contribution", "against": {"dog": "blue"}}, "'dog'"),
         ({"form": "contribution", "against": {"red": "red"}}, "the same tokens"),
     ],
@@ -207,3 +207,17 @@ def test_a_contrast_is_the_difference_of_two_words():
 def test_what_cannot_be_read_is_refused(options, named):
     with pytest.raises(ValueError, match=named):
         look(*LLAVA, PICTURE, TEXT, answer=ANSWER, **options)
+
+
+def test_contribution_is_the_default_where_heads_are_not_named(caplog):
+    lens = look(*LLAVA, PICTURE, TEXT, answer=ANSWER)
+    assert_allclose(
+        lens.attention, look(*LLAVA, PICTURE, TEXT, answer=ANSWER, form="contribution").attention, atol=1e-6
+    )
+    assert lens.form == ("contribution",)
+    assert look(*LLAVA, PICTURE, TEXT, answer=ANSWER, heads=[(1, 2)]).form == ("plain",)
+    pair = make_pair("inkling2")
+    attention = look(*pair, PICTURE, TEXT, answer=ANSWER)
+    assert attention.form == ("plain",)
+    assert "form='plain'" in caplog.text
+    assert_allclose(attention.attention, look(*pair, PICTURE, TEXT, answer=ANSWER, form="plain").attention, atol=1e-6)

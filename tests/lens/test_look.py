@@ -234,10 +234,10 @@ def test_one_pass_and_a_pass_for_each_row_read_the_same(family, heads, monkeypat
     model, processor = make_pair(family)
     passes = []
     model.base_model.register_forward_pre_hook(lambda *inputs: passes.append(inputs))
-    one = look(model, processor, PICTURE, TEXT, answer="a small cat", heads=heads)
+    one = look(model, processor, PICTURE, TEXT, answer="a small cat", heads=heads, form="plain")
     assert len(passes) == 1
     monkeypatch.setattr("grounded_attention.lens.sequences.MOST_BYTES", 1)
-    many = look(model, processor, PICTURE, TEXT, answer="a small cat", heads=heads)
+    many = look(model, processor, PICTURE, TEXT, answer="a small cat", heads=heads, form="plain")
     assert len(passes) > len(one.words)
     assert one.heads == many.heads
     assert_allclose(one.attention, many.attention, atol=1e-6)
@@ -344,7 +344,7 @@ def test_adapters(tmp_path):
     load = AutoModelForImageTextToText.from_pretrained
 
     def lens(model, heads="auto"):
-        return look(model, processor, PICTURE, TEXT, answer="a dog", heads=heads)
+        return look(model, processor, PICTURE, TEXT, answer="a dog", heads=heads, form="plain")
 
     assert lens(load(folder)).heads == ((1, 2),)
     settings = LoraConfig(target_modules=["q_proj"], init_lora_weights=False)

@@ -56,7 +56,8 @@ def refused(capsys, *arguments):
 def test_a_page_and_the_numbers(folder, image, tmp_path, capsys):
     page = tmp_path / "lens.html"
     given = [image, "what is this ?", "--model", folder, "--answer", "a small cat", "--output", page]
-    written = read_look(capsys, *given)
+    assert read_look(capsys, *given)["form"] == ["contribution"]
+    written = read_look(capsys, *given, "--form", "plain")
     assert [word["text"] for word in written["words"] if word["answer"]] == ["a", "small", "cat"]
     assert "Localization Heads" in written["heads_from"]
     data = json.loads(re.search(r'id="explorer-data">(.*?)</script>', page.read_text())[1])

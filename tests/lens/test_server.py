@@ -91,7 +91,7 @@ def check_grounding(grounding, lens):
 def test_the_official_client_gets_what_generate_and_look_say(family, heads):
     pair = make_words(family)
     expected, length = plain_answer(*pair)
-    lens = look(*pair, PICTURE, TEXT, heads=heads, max_new_tokens=LENGTH)
+    lens = look(*pair, PICTURE, TEXT, heads=heads, form="plain", max_new_tokens=LENGTH)
     with serving(build_app(*pair, NAME, heads=heads)) as address:
         client = OpenAI(base_url=f"{address}/v1", api_key="none")
         whole = ask(client)
@@ -169,7 +169,7 @@ def test_fifty_at_once_all_get_their_own_answer(client):
     questions = [f"{SAID[number % 16]} {SAID[number // 16]} cat ?" for number in range(50)]
     with ThreadPoolExecutor(50) as pool:
         given = list(pool.map(lambda text: ask(client, text, max_tokens=3).choices[0].message, questions))
-    alone = [look(*PAIR, PICTURE, text, max_new_tokens=3) for text in questions]
+    alone = [look(*PAIR, PICTURE, text, form="plain", max_new_tokens=3) for text in questions]
     assert [message.content for message in given] == [lens.answer for lens in alone]
     assert len({message.content for message in given}) > 1
     for message, lens in zip(given, alone, strict=True):
