@@ -54,6 +54,7 @@ from grounded_attention.training.publish.adapter_card import complete_adapter_ca
 from grounded_attention.training.recipes.adapters import load_base_model
 from grounded_attention.training.recipes.config_sizes import check_sizes
 from grounded_attention.utils.bounded_files import read_json
+from grounded_attention.utils.extras import require
 from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.plain_text import first_sentences, short_names
@@ -433,6 +434,9 @@ def evaluate(
 
 def fit_doubt_of(options: Heads, loading: ModelOptions, builder_options: Sequence[str]) -> tuple[Any, str]:
     """Fits doubt on one split, measures it on another, and adds it to heads.json."""
+    require("matplotlib")
+    from grounded_attention.pages.figures import reliability_figure
+
     file = str(options.doubt)
     heads = ChosenHeads.from_file(file)
     complete_options(options, True)
@@ -446,7 +450,11 @@ def fit_doubt_of(options: Heads, loading: ModelOptions, builder_options: Sequenc
     doubt = fit_doubt([noun.evidence for noun in fitted], [noun.absent for noun in fitted], nouns)
     measured = measure_doubt(doubt, reported)
     write_json(file, {**read_json(file), "doubt": asdict(doubt)})
+    picture = Path(file).with_name("doubt.png")
+    probabilities = doubt.probabilities([noun.evidence for noun in reported])
+    reliability_figure(probabilities, [noun.absent for noun in reported], picture)
     lines = [f"fitted on {len(fitted)} nouns of answers, reported on {len(reported)} of {found.split}; in {file}"]
+    lines.append(f"probabilities beside what was found: {picture}")
     numbers = {}
     for name, estimate in measured.items():
         lines.append(f"{name}: {estimate.percent}")

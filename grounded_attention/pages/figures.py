@@ -77,6 +77,22 @@ def heads_figure(
     return save(figure, path)
 
 
+def reliability_figure(probabilities: np.ndarray, positive: ArrayLike, path: str | Path) -> Figure:
+    """Draws how often items are positive, against the mean of their probabilities (n,), in ten equal bins with n."""
+    bins = np.minimum((probabilities * 10).astype(int), 9)
+    counts = np.bincount(bins, minlength=10)
+    filled = counts > 0
+    said = np.bincount(bins, probabilities, minlength=10)[filled] / counts[filled]
+    found = np.bincount(bins, np.asarray(positive, dtype=float), minlength=10)[filled] / counts[filled]
+    figure, (axes,) = panels(1, 1, (WIDTH / DPI / 2, WIDTH / DPI / 2))
+    axes.plot([0, 1], [0, 1], color=GREY, ls=":")
+    axes.plot(said, found, color=VERMILLION, marker="o")
+    for x, y, count in zip(said, found, counts[filled], strict=True):
+        axes.annotate(f"n={count}", (x, y), xytext=(4, -10), textcoords="offset points", fontsize=8)
+    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="probability", ylabel="part that is so")
+    return save(figure, path)
+
+
 def loss_curves_figure(histories: Mapping[str, Sequence[Columns]], path: str | Path) -> Figure:
     """Draws training logs: one panel per component, one line per method."""
     names = _components(histories)

@@ -27,6 +27,7 @@ from grounded_attention.lens.look import look, ready
 from grounded_attention.lens.page import lens_page
 from grounded_attention.lens.sequences import add_answer, read_prompt
 from grounded_attention.metrics.calibration import auroc, calibration_error
+from grounded_attention.pages.figures import reliability_figure
 from grounded_attention.processing.phrase import Phrase
 from tests.helpers.commands import read_error, read_result
 from tests.helpers.tiny_vlm_models import make_pair
@@ -251,6 +252,20 @@ def test_the_command_adds_doubt_to_heads_json_and_keeps_the_rest(files, capsys):
     assert printed["fitted_on"] > 0 and printed["reported_on"] > 0
     value, low, high = printed["measured"]["auroc"]
     assert low <= value <= high
+    assert Image.open(file.with_name("doubt.png")).width > 300
+
+
+def test_the_reliability_picture_has_the_means_of_ten_bins(tmp_path):
+    rng = np.random.default_rng(0)
+    probabilities = rng.random(300)
+    positive = rng.random(300) < probabilities**2
+    figure = reliability_figure(probabilities, positive, tmp_path / "picture.png")
+    drawn = figure.axes[0].lines[1].get_xydata()
+    for number, (said, found) in enumerate(drawn):
+        inside = (probabilities >= number / 10) & (probabilities < (number + 1) / 10)
+        assert said == pytest.approx(probabilities[inside].mean())
+        assert found == pytest.approx(positive[inside].mean())
+    assert len(drawn) == 10
 
 
 def test_options_of_the_choice_are_refused(files, capsys):
