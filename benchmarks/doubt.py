@@ -10,13 +10,18 @@ examples:
   python -m benchmarks.doubt data/scenes_31 data/scenes_77
 """
 
+import argparse
+import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from grounded_attention import space
+from grounded_attention.commands.command_line import make_parser, positive, run
 from grounded_attention.dataset_scripts.scenes.language import NOUNS, PLURALS
 from grounded_attention.dataset_scripts.scenes.records import scene_record, split_numbers
 from grounded_attention.dataset_scripts.scenes.world import SHAPES
@@ -30,11 +35,11 @@ IMAGES = 450
 MODEL = Path(space.__file__).parent / "models" / "vlm" / "direct"
 
 
-def judge(root: str, seed: int) -> list[JudgedNoun]:
+def judge(root: Path, seed: int, images: int) -> list[JudgedNoun]:
     """Nouns of answers about the first training scenes of a folder."""
     manifest = read_json(Path(root, "scenes.json"))
     names = {}
-    for number in split_numbers(manifest["seed"], manifest["images"])["train"][:IMAGES]:
+    for number in split_numbers(manifest["seed"], manifest["images"])["train"][:images]:
         record = scene_record(manifest["seed"], number, manifest["images"], manifest["held_out"])
         names[record.image_id] = {shape for item in record.scene.objects for shape in item.shapes}
     nouns = {}
@@ -47,23 +52,41 @@ def judge(root: str, seed: int) -> list[JudgedNoun]:
     return list(judge_nouns(*loaded, names, pictures, "Describe the image.", heads, nouns, seed=seed))
 
 
-def main() -> None:
-    """Prints the table."""
-    fitted, reported = judge(sys.argv[1], 1), judge(sys.argv[2], 2)
+def compare(options: argparse.Namespace) -> str:
+    """Fits doubt on scenes of one folder and measures it on those of the other."""
+    fitted = judge(options.fitted, 1, options.images)
+    reported = judge(options.reported, 2, options.images)
     doubt = fit_doubt([noun.evidence for noun in fitted], [noun.absent for noun in fitted], ())
-    print(doubt)
+    measured: dict[str, dict[str, Any]] = {}
     for title, built in (("sampled", False), ("changed", True)):
         judged = [noun for noun in reported if noun.built == built]
-        print(f"{title}: {len(judged)} nouns")
-        for name, estimate in measure_doubt(doubt, judged).items():
-            print(f"  {name}: {estimate.percent}")
         absent = np.array([noun.absent for noun in judged])
         kept = doubt.probabilities([noun.evidence for noun in judged]) < 0.5
         images = [noun.image_id for noun in judged]
-        print("  CHAIR:", estimate_ratio(absent, None, images).percent)
-        print("  CHAIR without doubted nouns:", estimate_ratio(absent & kept, kept, images).percent)
-        print("  right nouns that are kept:", estimate_ratio(kept & ~absent, ~absent, images).percent)
+        numbers = measure_doubt(doubt, judged)
+        numbers["CHAIR"] = estimate_ratio(absent, None, images)
+        numbers["CHAIR without doubted nouns"] = estimate_ratio(absent & kept, kept, images)
+        numbers["right nouns that are kept"] = estimate_ratio(kept & ~absent, ~absent, images)
+        measured[f"{title}, {len(judged)} nouns"] = numbers
+    if options.json:
+        values = {title: {name: each.value for name, each in of.items()} for title, of in measured.items()}
+        return json.dumps({"fitted": len(fitted), **values})
+    lines = [f"fitted on {len(fitted)} nouns: {doubt}"]
+    for title, of_kind in measured.items():
+        lines.append(title)
+        lines += [f"  {name}: {each.percent}" for name, each in of_kind.items()]
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command and returns its exit status."""
+    parser = make_parser("python -m benchmarks.doubt", __doc__)
+    parser.add_argument("fitted", type=Path, help="a folder of `grounded-attention data scenes`, to fit on")
+    parser.add_argument("reported", type=Path, help="another one, drawn with another seed, to measure on")
+    parser.add_argument("--images", type=positive, default=IMAGES, help="of each folder (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
+    return run(parser, compare, arguments)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

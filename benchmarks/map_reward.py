@@ -167,6 +167,8 @@ def compare(options: argparse.Namespace) -> str:
                 model = train(term, seed, options.steps, Dataset.from_list(data[term]), folder)
             found[term].append(measure(model, held, captions))
             print(term, seed, found[term][-1], file=sys.stderr, flush=True)
+    if options.json:
+        return json.dumps(found)
     lines = []
     half = student.ppf(0.975, options.seeds - 1) / options.seeds**0.5
     for name in MEASURES:
@@ -185,6 +187,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("scenes", type=Path, help="a folder of `grounded-attention data scenes`")
     parser.add_argument("--seeds", type=positive, default=5, help="at least 2 (default: %(default)s)")
     parser.add_argument("--steps", type=positive, default=180, help="of each run (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print the numbers of each seed as JSON")
     return run(parser, compare, arguments)
 
 

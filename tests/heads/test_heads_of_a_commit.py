@@ -27,7 +27,7 @@ api.create_repo("{NAME}")
 first = api.upload_folder(repo_id="{NAME}", folder_path="llava").oid
 last = api.upload_file(path_or_fileobj="heads.json", path_in_repo="heads.json", repo_id="{NAME}").oid
 for revision in (first, last):
-    command.main(["a.png", "what ?", "--model", f"{NAME}@{{revision}}", "--answer", "a dog"])
+    command.main(["a.png", "what ?", "--model", f"{NAME}@{{revision}}", "--answer", "a dog", "--form", "plain"])
 """
 
 
