@@ -79,7 +79,7 @@ def _explorer(name: str, lens: Lens, most_bytes: int) -> Fields:
         "first": opening_word(lens.texts, words),
         "pictures": pictures,
         "frames": any(each.startswith("frame") for each in lens.names),
-        "contributes": lens.contributions is not None,
+        "what": lens.what,
         "shares": lens.share.round(4).tolist(),
         "doubts": lens.doubts,
         "attended": [(one.image, np.round(one.box, 4).tolist()) for one in lens],

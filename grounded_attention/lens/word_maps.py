@@ -150,6 +150,15 @@ class Lens:
     def __len__(self) -> int:
         return len(self.words)
 
+    @property
+    def what(self) -> str:
+        """What the maps show: `attention`, `contribution` to logits, or `activation` of image tokens (TAM)."""
+        if self.contributions is not None:
+            return "contribution"
+        if self.form == ("tam",):
+            return "activation"
+        return "attention"
+
     def _find(self, key: int | str | tuple[str, int]) -> list[int]:
         if isinstance(key, int):
             return [range(len(self.words))[key]]
@@ -230,9 +239,7 @@ class Lens:
             shown_in = f"{maps[0].text!r} looks at image {image}, {other[0].text!r} at image {other[0].image}"
             raise ValueError(f"{shown_in}; show the words of one image at a time")
         shown = [PatchAttention(one.text, one.cells, one.frame, one.box, one.box_share) for one in maps]
-        if self.contributions is None:
-            return patch_figure(self.images[image], shown)
-        return patch_figure(self.images[image], shown, what="contribution")
+        return patch_figure(self.images[image], shown, what=self.what)
 
     def _shown(self, most: int = 12) -> list[WordMap]:
         words = [word for word in self.words if word.text[0].isalnum()] or self.words

@@ -330,9 +330,12 @@
         const several = shares.length > 1 ? "s" : "";
         pane.most = now().attended[state.index][0];
         pane.pictures.forEach(({ caption, label }, n) => { if (caption) caption.textContent = `${label}: ${exact(shares[n])}`; });
-        pane.said.textContent = (now().contributes
-          ? `of what adds to the logit of ${name}, ${exact(sum(shares))} comes from the image${several}`
-          : `${name} gives to the image${several} ${exact(sum(shares))} of its attention`) +
+        const given = exact(sum(shares));
+        pane.said.textContent = {
+          contribution: `${given} of what speaks for ${name} is in the image${several}`,
+          activation: `Logits of ${name}`,
+          attention: `${name} gives to the image${several} ${given} of its attention`,
+        }[now().what] +
           (several ? `, most to ${pane.pictures[pane.most].label}.` : ".");
         return;
       }
