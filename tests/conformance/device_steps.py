@@ -227,7 +227,7 @@ def run_region_maps(device, folder):
         scores = outputs.identification_logits.max(-1).values
         return ReadOut(scores, torch.zeros(len(scores), dtype=torch.long, device=scores.device))
 
-    return region_maps(model, batch, read_out)
+    return {name: value.cpu() for name, value in region_maps(model, batch, read_out).items()}
 
 
 def seeded():
