@@ -56,22 +56,7 @@ def settle_fields(
     public: Sequence[Columns],
 ) -> ConfigFields:
     """Decides every field. A given field must agree with the file, and is used if the file does not determine it."""
-    # Checks that the given fields exist, and returns them with their main names
-    known = {*config_class().to_dict(), *config_class.attribute_map, *_PROPERTIES}
-    unknown = sorted(set(overrides) - known)
-    if unknown:
-        raise OverrideError(
-            f"--config has the unknown configuration field {unknown[0]}; expected fields of {config_class.__name__}."
-        )
-    if overrides.get("model_type", config_class.model_type) != config_class.model_type:
-        raise OverrideError(
-            f"--config has model_type {overrides['model_type']!r}, expected {config_class.model_type!r} or none."
-        )
-    named = {config_class.attribute_map.get(name, name): value for name, value in overrides.items()}
-    for name, value in named.items():
-        if name.startswith("num_") and isinstance(value, int) and value < 1:
-            raise OverrideError(f"--config gives {name} {value}, expected a positive number.")
-    overrides = named
+    overrides = _check_given(overrides, config_class)
     for name in read.keys() & overrides.keys():
         if read[name] != overrides[name]:
             raise OverrideError(
@@ -108,6 +93,25 @@ def _settle_by_width(fields: ConfigFields, public: Sequence[Columns]) -> None:
                 f"{name} cannot be read from the shapes, and no public file has {place}; give "
                 f'--config a file with {{"{name}": ...}}.'
             )
+
+
+def _check_given(overrides: Columns, config_class: type[PreTrainedConfig]) -> Fields:
+    """Checks that the given fields exist, and returns them with their main names."""
+    known = {*config_class().to_dict(), *config_class.attribute_map, *_PROPERTIES}
+    unknown = sorted(set(overrides) - known)
+    if unknown:
+        raise OverrideError(
+            f"--config has the unknown configuration field {unknown[0]}; expected fields of {config_class.__name__}."
+        )
+    if overrides.get("model_type", config_class.model_type) != config_class.model_type:
+        raise OverrideError(
+            f"--config has model_type {overrides['model_type']!r}, expected {config_class.model_type!r} or none."
+        )
+    named = {config_class.attribute_map.get(name, name): value for name, value in overrides.items()}
+    for name, value in named.items():
+        if name.startswith("num_") and isinstance(value, int) and value < 1:
+            raise OverrideError(f"--config gives {name} {value}, expected a positive number.")
+    return named
 
 
 def make_config(config_class: type[Config], fields: ConfigFields) -> Config:

@@ -56,16 +56,7 @@ def read_checkpoint(path: Path) -> OriginalFile:
     except (OSError, MemoryError, CheckpointError):
         raise
     except Exception as error:  # torch raises many types, for damaged and for unsafe files
-        names = sorted({*_GLOBAL.findall(str(error))})
-        if names:
-            reason = (
-                f"reading it would run code ({name_some(f'`{name}`' for name in names)}); no code was run. "
-                "Expected only tensors and plain values. If you trust the file, save only its state dict with "
-                "torch.save."
-            )
-        else:
-            reason = "not a file of torch.save, or damaged. Expected the file of the original code (.model, .th)."
-        raise CheckpointError(f"{path}: {reason}") from error
+        raise CheckpointError(f"{path}: {_explain_load_error(error)}") from error
     return _unpack(content, path)
 
 
@@ -126,6 +117,16 @@ def _describe_safetensors(path: Path) -> str:
         return adapter
     what = f"this looks like {origin.named}; {origin.advice}" if origin else "its keys belong to no known family"
     return f"a safetensors file, expected the file of the original code (.model, .th): {what}."
+
+
+def _explain_load_error(error: Exception) -> str:
+    names = sorted({*_GLOBAL.findall(str(error))})
+    if names:
+        return (
+            f"reading it would run code ({name_some(f'`{name}`' for name in names)}); no code was run. "
+            "Expected only tensors and plain values. If you trust the file, save only its state dict with torch.save."
+        )
+    return "not a file of torch.save, or damaged. Expected the file of the original code (.model, .th)."
 
 
 def read_overrides(path: Path | None) -> Fields:

@@ -196,17 +196,7 @@ class OriginalFamily:
         places = {prefix + name: value.shape for name, value in model.state_dict().items()}
         class_name = type(model).__name__
         optional = self.optional(conversion)
-        superfluous = {key: name for key, name in conversion.converted.items() if name not in places}
-        unexpected = [key for key, name in superfluous.items() if not name.startswith(tuple(self.droppable))]
-        if unexpected:
-            raise CheckpointError(
-                f"the file has {name_some(unexpected)}, which {class_name} does not have in this configuration "
-                f"({len(unexpected)} in all); without these weights the model would differ from the original."
-            )
-        for key, name in superfluous.items():
-            del conversion.converted[key], conversion.weights[name]
-            reasons = (reason for begin, reason in self.droppable.items() if name.startswith(begin))
-            conversion.left_out[key] = next(reasons)
+        self._drop(conversion, places, class_name)
         for key, name in conversion.converted.items():
             found = conversion.weights[name].shape
             if found != places[name]:
@@ -223,3 +213,17 @@ class OriginalFamily:
                 f"nothing in the file becomes {name_some(missing)}, which {class_name} needs ({len(missing)} in "
                 "all); it is damaged, incomplete, or --config has a part that the file does not have."
             )
+
+    def _drop(self, conversion: Conversion, places: Keys, class_name: str) -> None:
+        """Moves droppable weights to `left_out`; raises an error for other weights that the model does not have."""
+        superfluous = {key: name for key, name in conversion.converted.items() if name not in places}
+        unexpected = [key for key, name in superfluous.items() if not name.startswith(tuple(self.droppable))]
+        if unexpected:
+            raise CheckpointError(
+                f"the file has {name_some(unexpected)}, which {class_name} does not have in this configuration "
+                f"({len(unexpected)} in all); without these weights the model would differ from the original."
+            )
+        for key, name in superfluous.items():
+            del conversion.converted[key], conversion.weights[name]
+            reasons = (reason for begin, reason in self.droppable.items() if name.startswith(begin))
+            conversion.left_out[key] = next(reasons)

@@ -106,20 +106,22 @@ class AttentionGrounding(StreamingMetric):
             self._items["heads_chance"] += (chance / words)[:, 0, 0].tolist()
         if self.rollout:
             counted = targets.rows >= 0
-            in_sequence = sequence_pairs({DIRECTION: targets}, batch)[DIRECTION]
-            hits = []
-            for after in rollout_layers([layer for layer in layers if layer.mean is not None]):
-                one_stream = (SEQUENCE, SEQUENCE) in after
-                rows, columns = in_sequence if one_stream else (targets.rows, targets.columns)
-                if one_stream:
-                    block = after[SEQUENCE, SEQUENCE]
-                else:
-                    block = after[TEXT, REGIONS]
-                scores = gather_rows(block, rows)
-                scores = scores.gather(2, columns.clamp(min=0)[:, None].expand(-1, scores.shape[1], -1))
-                hits.append(is_right(scores.masked_fill((columns < 0)[:, None], -1.0), targets.gold).double())
-            rollout_hits = torch.stack(hits)
-            self._add(rollout=(rollout_hits * counted).sum((1, 2)))
+            self._add(rollout=(self._rollout_hits(layers, targets, batch) * counted).sum((1, 2)))
+
+    def _rollout_hits(self, layers: Any, targets: GroundingTargets, batch: Mapping[str, Tensor]) -> Tensor:
+        in_sequence = sequence_pairs({DIRECTION: targets}, batch)[DIRECTION]
+        hits = []
+        for after in rollout_layers([layer for layer in layers if layer.mean is not None]):
+            one_stream = (SEQUENCE, SEQUENCE) in after
+            rows, columns = in_sequence if one_stream else (targets.rows, targets.columns)
+            if one_stream:
+                block = after[SEQUENCE, SEQUENCE]
+            else:
+                block = after[TEXT, REGIONS]
+            scores = gather_rows(block, rows)
+            scores = scores.gather(2, columns.clamp(min=0)[:, None].expand(-1, scores.shape[1], -1))
+            hits.append(is_right(scores.masked_fill((columns < 0)[:, None], -1.0), targets.gold).double())
+        return torch.stack(hits)
 
     def _targets(self, batch: Batch) -> GroundingTargets:
         return GroundingTargets(**(batch if TARGETS in batch else self.prepare_batch(batch))[TARGETS])

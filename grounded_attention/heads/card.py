@@ -82,17 +82,7 @@ def heads_section(content: Columns) -> str:
         # Chosen heads and their scores as a Markdown table; what was not counted is left empty.
         rows = [chosen_row(one) for one in content["chosen"]]
         table_of_chosen = markdown_table(("head", "pointing", "95 %", "lift", "share", "entropy"), rows, aligned=True)
-        about = content["about"]
-        region = region_of(about)
-        rank = markdown_text(str(about["options"]["rank"]))
-        chosen_text = (
-            f"The {len(content['chosen'])} heads that find phrases best, by {rank}; "
-            f'`{FILE}` names them for `pipeline("visual-grounding", model=...)`. *Pointing*: the {region} with the '
-            f"most attention of the phrase is on its object. *Lift*: attention on the object's {region}s, over their "
-            "part of the image. *Share*: attention on the image. *Entropy*: spatial entropy, low if attention is in "
-            "one place. Below, how often the heads together, and baselines, point right and find the box."
-        )
-        parts += [chosen_text, table_of_chosen, boxes_table(content["boxes"])]
+        parts += [_chosen_text(content), table_of_chosen, boxes_table(content["boxes"])]
     if content.get("ablation"):
         parts += _ablation(content["ablation"])
     limits = [f"- {line}" for line in _limits(content)]
@@ -162,6 +152,19 @@ def best_row(best: Columns, shown: Callable[[str], str] = str) -> tuple[str, ...
         f"{best['chance']:.1%}",
         "" if reachable is None else f"{reachable:.1%}",
         f"{best['items']} in {best['images']} images",
+    )
+
+
+def _chosen_text(content: Columns) -> str:
+    about = content["about"]
+    region = region_of(about)
+    rank = markdown_text(str(about["options"]["rank"]))
+    return (
+        f"The {len(content['chosen'])} heads that find phrases best, by {rank}; "
+        f'`{FILE}` names them for `pipeline("visual-grounding", model=...)`. *Pointing*: the {region} with the most '
+        f"attention of the phrase is on its object. *Lift*: attention on the object's {region}s, over their part of "
+        "the image. *Share*: attention on the image. *Entropy*: spatial entropy, low if attention is in one place. "
+        "Below, how often the heads together, and baselines, point right and find the box."
     )
 
 

@@ -333,19 +333,7 @@ class Maps:
             one = _KeptMap(number, images[example], maps, (right, gold_boxes), (boxes, candidates, grid))
             self._judge(one, entropy)
             if numbers[example] < self.keep:
-                self._right = self._right + is_right(one.maps, one.gold[0].to(one.maps.device)).cpu().numpy()
-                if self._heads is None:
-                    heads = list(np.ndindex(self._right.shape))
-                else:
-                    heads = self._heads
-                self._kept.append(one._replace(maps=torch.stack([one.maps[head] for head in heads]).cpu()))
-                while len(heads) > 1 and sum(each.maps.numel() for each in self._kept) > MOST_KEPT:
-                    best = np.argsort([-self._right[head] for head in heads], kind="stable")[
-                        : len(heads) // 2
-                    ].tolist()
-                    heads = [heads[place] for place in best]
-                    self._kept = [each._replace(maps=each.maps[best]) for each in self._kept]
-                self._heads = heads
+                self._keep(one)
         if entropies:
             return {"entropy": np.stack(entropies).astype(np.float64)}
         return {}
@@ -357,6 +345,19 @@ class Maps:
             ways = {}
         self.phrases.append(MappedPhrase(one.image, one.gold[1], entropy, ways))
         self._batches.append(one.number)
+
+    def _keep(self, one: _KeptMap) -> None:
+        self._right = self._right + is_right(one.maps, one.gold[0].to(one.maps.device)).cpu().numpy()
+        if self._heads is None:
+            heads = list(np.ndindex(self._right.shape))
+        else:
+            heads = self._heads
+        self._kept.append(one._replace(maps=torch.stack([one.maps[head] for head in heads]).cpu()))
+        while len(heads) > 1 and sum(each.maps.numel() for each in self._kept) > MOST_KEPT:
+            best = np.argsort([-self._right[head] for head in heads], kind="stable")[: len(heads) // 2].tolist()
+            heads = [heads[place] for place in best]
+            self._kept = [each._replace(maps=each.maps[best]) for each in self._kept]
+        self._heads = heads
 
     def judge_kept(self, sets: Mapping[str, Way], centre_size: tuple[float, float]) -> "Maps | None":
         """The boxes of sets of heads for the kept phrases; `None` if the maps of one of the heads were not kept."""

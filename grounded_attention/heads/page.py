@@ -96,17 +96,7 @@ def heads_page(
             heads.append((name, each))
     if any(result.relations for result in results.values()):
         parts["Syntactic relations"] = _relations(results, heads)
-    entities = [one for one in heads if one[1]["kind"] != RELATIONS]
-    whole = _head_rows([one for one in entities if one[1]["group"] == ALL])
-    several = any(len(groups) > 2 for result in results.values() for groups in result.entities.values())
-    if several:
-        types = _head_rows([one for one in entities if one[1]["group"] != ALL])
-    else:
-        types = []
-    more = folded("By phrase type", html_table(COLUMNS, types, 3)) if types else ""
-    splits = {name: result.choice.split for name, result in results.items()}
-    rules = dict.fromkeys(result.rule("text_to_region") for result in results.values())
-    parts["All numbers"] = note(_how_chosen(splits, " or ".join(rules))) + html_table(COLUMNS, whole, 3) + more
+    parts["All numbers"] = _best_heads(results, heads)
     return html_page(title, parts, about, lead)
 
 
@@ -144,6 +134,20 @@ def _opened(
 
 # Name of a model, and one of its heads as in `best` of `heads.json`.
 Best = tuple[str, Columns]
+
+
+def _best_heads(results: Mapping[str, HeadTable], heads: Sequence[Best]) -> str:
+    entities = [one for one in heads if one[1]["kind"] != RELATIONS]
+    whole = _head_rows([one for one in entities if one[1]["group"] == ALL])
+    several = any(len(groups) > 2 for result in results.values() for groups in result.entities.values())
+    if several:
+        types = _head_rows([one for one in entities if one[1]["group"] != ALL])
+    else:
+        types = []
+    more = folded("By phrase type", html_table(COLUMNS, types, 3)) if types else ""
+    splits = {name: result.choice.split for name, result in results.items()}
+    rules = dict.fromkeys(result.rule("text_to_region") for result in results.values())
+    return note(_how_chosen(splits, " or ".join(rules))) + html_table(COLUMNS, whole, 3) + more
 
 
 def _how_chosen(splits: Mapping[str, str], rule: str) -> str:

@@ -66,18 +66,20 @@ def register_models() -> None:
         config_class: Any = find_config(name)
         AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
         for auto, cls in model_classes(name).items():
-            signature = inspect.signature(cls.forward)
-            *own, rest = signature.parameters.values()
-            if rest.kind is rest.VAR_KEYWORD and issubclass(cls, Task):
-                more = [
-                    inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in FAMILY_INPUTS
-                ]
-                more = [each for each in more if each.name not in signature.parameters]
-                forward: Any = cls.forward
-                forward.__signature__ = signature.replace(parameters=[*own, *more, rest])
+            _list_inputs(cls)
             if auto != cls.__name__:
                 getattr(transformers, auto).register(config_class, cls, exist_ok=True)
         save_code(config_class, _code_of)
+
+
+def _list_inputs(cls: Any) -> None:
+    """Adds the inputs of families to the signature of a head, by which a Trainer decides what columns to drop."""
+    signature = inspect.signature(cls.forward)
+    *own, rest = signature.parameters.values()
+    if rest.kind is rest.VAR_KEYWORD and issubclass(cls, Task):
+        more = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in FAMILY_INPUTS]
+        more = [each for each in more if each.name not in signature.parameters]
+        cls.forward.__signature__ = signature.replace(parameters=[*own, *more, rest])
 
 
 def _code_of(config: Any) -> tuple[dict[str, str], dict[str, str]]:

@@ -26,14 +26,19 @@ def pool_phrases(text_states: Tensor, phrase_mask: Tensor) -> Tensor:
     states = text_states[:, None]
     # Reading the length of the longest phrase would let a GPU wait, and break the graph of a compiled model.
     if tokens.is_cpu and not torch.compiler.is_compiling():
-        longest = max(int(tokens.sum(-1).max()) if tokens.numel() else 0, 1)
-        columns = tokens.to(torch.int8).argsort(dim=-1, descending=True, stable=True)[..., :longest]
-        rows = columns + text_states.shape[1] * torch.arange(len(tokens), device=tokens.device)[:, None, None]
-        # On one long axis gather copies whole rows, which is several times as fast.
-        states = text_states.flatten(0, 1).gather(0, rows.flatten()[:, None].expand(-1, text_states.shape[2]))
-        states, tokens = states.unflatten(0, columns.shape), tokens.gather(-1, columns)
+        states, tokens = _gather_tokens(text_states, tokens)
     pooled = states.masked_fill(~tokens[..., None], torch.finfo(states.dtype).min).amax(dim=2)
     return pooled.masked_fill(~tokens.any(dim=2, keepdim=True), 0.0)
+
+
+def _gather_tokens(text_states: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """The states (B, P, L, D) of the tokens (B, P, T) of each phrase, and (B, P, L) bool, false for padding."""
+    longest = max(int(tokens.sum(-1).max()) if tokens.numel() else 0, 1)
+    columns = tokens.to(torch.int8).argsort(dim=-1, descending=True, stable=True)[..., :longest]
+    rows = columns + text_states.shape[1] * torch.arange(len(tokens), device=tokens.device)[:, None, None]
+    # On one long axis gather copies whole rows, which is several times as fast.
+    states = text_states.flatten(0, 1).gather(0, rows.flatten()[:, None].expand(-1, text_states.shape[2]))
+    return states.unflatten(0, columns.shape), tokens.gather(-1, columns)
 
 
 class ClassificationHead(nn.Module):

@@ -141,19 +141,7 @@ def _draw_rows(
     size = _size(image, across)
     figure, grid = _panels(len(words), across, size, LINE * (2 + judged + len(notes)))
     for axes, word in zip(grid, words, strict=True):
-        _draw_image(axes, image, size, word.boxes, word.weights)
-        for region in np.argsort(word.weights, kind="stable"):
-            box = word.boxes[region]
-            weight = float(word.weights[region])
-            _draw_box(axes, box, 1.4, ec=GREY, lw=0.8, alpha=0.75)
-            if region == word.top:
-                _draw_box(axes, box, 1.6, ec=ATTENDED, lw=_line_width(weight))
-            elif weight >= 0.02:
-                _draw_box(axes, box, 0, ec=ATTENDED, lw=_line_width(weight), alpha=0.3 + 0.7 * weight)
-        outside = 4 / np.array([-size[0], -size[1], size[0], size[1]])  # four pixels, so that both are visible
-        for box in word.boxes[word.gold]:
-            _draw_box(axes, box + outside, 1.6, ec=GOLD, **GOLD_LINE)
-        _draw_share(axes, word.boxes[word.top], f"{word.weights[word.top]:.0%}", size)
+        _draw_word(axes, image, size, word)
         axes.set_title(_wrapped(word.word, figure, across), weight="bold", fontsize=9)
         if judged:
             verdict, colour = _verdict(word)
@@ -195,6 +183,23 @@ def _draw_box(axes: Axes, box: Any, halo: float, **style: Any) -> None:
     if halo:  # visible also on an object of the same colour
         drawn.set_path_effects([withStroke(linewidth=style["lw"] + halo, foreground="white")])
     axes.add_patch(drawn)
+
+
+def _draw_word(axes: Axes, image: Image.Image, size: tuple[int, int], word: WordAttention) -> None:
+    """Draws faint outlines, over them those of the attention, unless the share is below 2%, then the gold boxes."""
+    _draw_image(axes, image, size, word.boxes, word.weights)
+    for region in np.argsort(word.weights, kind="stable"):
+        box = word.boxes[region]
+        weight = float(word.weights[region])
+        _draw_box(axes, box, 1.4, ec=GREY, lw=0.8, alpha=0.75)
+        if region == word.top:
+            _draw_box(axes, box, 1.6, ec=ATTENDED, lw=_line_width(weight))
+        elif weight >= 0.02:
+            _draw_box(axes, box, 0, ec=ATTENDED, lw=_line_width(weight), alpha=0.3 + 0.7 * weight)
+    outside = 4 / np.array([-size[0], -size[1], size[0], size[1]])  # four pixels, so that both are visible
+    for box in word.boxes[word.gold]:
+        _draw_box(axes, box + outside, 1.6, ec=GOLD, **GOLD_LINE)
+    _draw_share(axes, word.boxes[word.top], f"{word.weights[word.top]:.0%}", size)
 
 
 def _line_width(weight: float) -> float:

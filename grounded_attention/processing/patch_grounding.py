@@ -362,21 +362,7 @@ class PatchGroundingProcessor:
             arranged = self.family.arrange(images)
         arguments = dict(self.family.arguments)
         if videos:
-            # What a processor is given for videos: all frames, and their times
-            frames = []
-            about = []
-            for video in videos:
-                count = len(video.frames)
-                frames.append(np.stack([*map(np.asarray, video.frames)]))
-                about.append({"fps": video.fps, "total_num_frames": count, "frames_indices": list(range(count))})
-            options = {
-                "video_metadata": about,
-                "return_metadata": True,
-                "do_sample_frames": False,
-                "return_tensors": "pt",
-            }
-            video_arguments = {"videos": frames, "videos_kwargs": options}
-            arguments |= video_arguments
+            arguments |= _video_arguments(videos)
         inputs = self.processor(
             text=[prompt.text for prompt in prompts],
             images=arranged,
@@ -481,6 +467,18 @@ def box_arrays(phrases: Sequence[Sequence[Any] | None], count: int) -> tuple[np.
     for (row, place), gold in boxes.items():
         padded[row, place, : len(gold)] = gold
     return padded, images
+
+
+def _video_arguments(videos: Sequence[Video]) -> dict[str, Any]:
+    """What a processor is given for videos: all frames, and their times."""
+    frames = []
+    about = []
+    for video in videos:
+        count = len(video.frames)
+        frames.append(np.stack([*map(np.asarray, video.frames)]))
+        about.append({"fps": video.fps, "total_num_frames": count, "frames_indices": list(range(count))})
+    options = {"video_metadata": about, "return_metadata": True, "do_sample_frames": False, "return_tensors": "pt"}
+    return {"videos": frames, "videos_kwargs": options}
 
 
 def _open_images(images: Sequence[Any] | None, batch_size: int) -> list[list[Image.Image | Video]]:

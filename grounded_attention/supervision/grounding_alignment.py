@@ -54,14 +54,7 @@ def alignment_matrix(batch: Batch, level: str) -> AlignmentMatrix:
         matches, weights = _token_entries(tokens, matches, weights)
         rows = tokens.any(1)
     else:
-        longest = max(int(tokens.sum(-1).max()) if tokens.numel() else 0, 1)
-        columns = torch.arange(tokens.shape[2], device=tokens.device).expand_as(tokens)
-        ordered = torch.where(tokens, columns, tokens.shape[2]).sort(-1).values[..., :longest]
-        ordered = ordered.masked_fill(ordered == tokens.shape[2], -1)
-        if ordered.shape[1]:
-            phrases = ordered
-        else:
-            phrases = F.pad(ordered, (0, 0, 0, 1), value=-1)
+        phrases = _token_columns(tokens)
         rows = tokens.any(2)
     allowed = rows[..., None].expand_as(matches)
     return AlignmentMatrix(matches, allowed if regions is None else allowed & regions[:, None], weights, phrases)
@@ -77,6 +70,17 @@ def _token_entries(tokens: Tensor, matches: Tensor, weights: Tensor) -> tuple[Te
     shared = weights[:, :, None] * tokens
     matched = both.any(1)
     return matched, torch.where(matched, (shared * both).amax(1), shared.amax(1))
+
+
+def _token_columns(tokens: Tensor) -> Tensor:
+    """The columns of the tokens of each phrase (B, P, T) in order: (B, P, L), at least one phrase and one column."""
+    longest = max(int(tokens.sum(-1).max()) if tokens.numel() else 0, 1)
+    columns = torch.arange(tokens.shape[2], device=tokens.device).expand_as(tokens)
+    ordered = torch.where(tokens, columns, tokens.shape[2]).sort(-1).values[..., :longest]
+    ordered = ordered.masked_fill(ordered == tokens.shape[2], -1)
+    if ordered.shape[1]:
+        return ordered
+    return F.pad(ordered, (0, 0, 0, 1), value=-1)
 
 
 def draw_pairs(matrix: AlignmentMatrix, generators: RowGenerators) -> dict[str, Tensor]:

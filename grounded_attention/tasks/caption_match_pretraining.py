@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+import datasets
 import numpy as np
 import torch
 from annotated_types import Ge
@@ -73,19 +74,7 @@ class CaptionMatchPretraining(MaskedTask):
             labelled = [place for place, label in enumerate(split["label"]) if label >= 0]
             return split.select(labelled).map(_with_choice, remove_columns=split.column_names)
         if not {"example_id", "text"} <= set(split.column_names):
-            rows = to_rows(split, grounded)
-            images = rows["image_id"]
-            texts = list(rows["text"])
-            places: dict[str, list[int]] = defaultdict(list)
-            for place, image_id in enumerate(images):
-                places[image_id].append(place)
-            others = [[texts[k] for k in places[image_id] if k != place] for place, image_id in enumerate(images)]
-            joined = rows.add_column("others", others)
-            if "phrases" not in rows.column_names:
-                return joined
-            phrases = list(rows["phrases"])
-            theirs = [[phrases[k] for k in places[image_id] if k != place] for place, image_id in enumerate(images)]
-            return joined.add_column("other_phrases", theirs)
+            return _with_others(to_rows(split, grounded))
         renamed = {"example_id": "caption_id"} | ({"label": "match"} if "image_ids" in split.column_names else {})
         kept = [name for name in ("image_id", "image_ids", "text", *renamed) if name in split.column_names]
         return split.select_columns(kept).rename_columns({old: new for old, new in renamed.items() if old in kept})
@@ -132,6 +121,21 @@ def _with_choice(row: Row) -> Fields:
         "second": row["choices"][row["label"]],
         "tags": pair_tags(row, row["label"]),
     }
+
+
+def _with_others(rows: datasets.Dataset) -> datasets.Dataset:
+    images = rows["image_id"]
+    texts = list(rows["text"])
+    places: dict[str, list[int]] = defaultdict(list)
+    for place, image_id in enumerate(images):
+        places[image_id].append(place)
+    others = [[texts[k] for k in places[image_id] if k != place] for place, image_id in enumerate(images)]
+    joined = rows.add_column("others", others)
+    if "phrases" not in rows.column_names:
+        return joined
+    phrases = list(rows["phrases"])
+    theirs = [[phrases[k] for k in places[image_id] if k != place] for place, image_id in enumerate(images)]
+    return joined.add_column("other_phrases", theirs)
 
 
 def _second(

@@ -118,13 +118,7 @@ print(f"what the caption names: box {{boxes[scores.argmax()]}}")"""
         # Computed before the flip, which does not change overlaps.
         right = []
         for one, record in zip(rows, regions, strict=True):
-            # (1 + n,) float32: 1 if the whole image, or a region, is the named object
-            size = (one["width"], one["height"])
-            candidates = in_pixels(np.concatenate([[[0, 0, 1, 1]], record.boxes]), *size)
-            right_regions = np.array(
-                _right(candidates, in_pixels(meant_box(one), *size), options.label_convention), dtype=np.float32
-            )
-            right.append(right_regions)
+            right.append(_right_regions(one, record.boxes, options.label_convention))
         texts = [row["text"] for row in rows]
         if images is not None and examples.training and options.flip_probability:
             generators = [examples.generator(row["example_id"]) for row in rows]
@@ -193,6 +187,13 @@ def meant_box(row: Any) -> Sequence[float]:
 def in_pixels(boxes: Any, width: int, height: int) -> np.ndarray:
     """Converts boxes (n, 4) divided by the image size to (n, 4) float64 in pixels."""
     return (np.asarray(boxes, dtype=np.float64).reshape(-1, 4) * [width, height, width, height]).round(DECIMALS)
+
+
+def _right_regions(row: Any, boxes: np.ndarray, convention: str) -> np.ndarray:
+    """(1 + n,) float32: 1 if the whole image, or a region, is the named object."""
+    size = (row["width"], row["height"])
+    candidates = in_pixels(np.concatenate([[[0, 0, 1, 1]], boxes]), *size)
+    return np.array(_right(candidates, in_pixels(meant_box(row), *size), convention), dtype=np.float32)
 
 
 def _right(boxes: np.ndarray, gold: Any, convention: str) -> list[bool]:

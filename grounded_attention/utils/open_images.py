@@ -92,21 +92,7 @@ def _open_any(image: Any, name: str, convert: Any) -> Any:
             array = array[..., 0]
         if array.size == 0 or not (array.ndim == 2 or (array.ndim == 3 and array.shape[2] in CHANNELS)):
             raise ValueError(f"{name}: an array of shape {array.shape}, expected (H, W), (H, W, C) or (C, H, W).")
-        floating = array.dtype.kind == "f"
-        if array.dtype.kind not in "iuf":
-            raise ValueError(f"{name}: an array of {array.dtype}, expected integers 0 to 255 or floats in [0, 1].")
-        low = array.min()
-        high = array.max()
-        if not (low >= 0 and high <= (1 if floating else 255)):
-            raise ValueError(
-                f"{name}: an array of {array.dtype} from {low} to {high}, expected integers 0 to 255 or floats in "
-                "[0, 1]."
-            )
-        if floating:
-            to_bytes = np.round(array * 255).astype(np.uint8)
-        else:
-            to_bytes = array.astype(np.uint8)
-        picture_of_array = Image.fromarray(to_bytes)
+        picture_of_array = Image.fromarray(_to_bytes(array, name))
         return convert(picture_of_array, name)
     raise ValueError(f"{name}: {type(image).__name__} is not an image; expected a path, a PIL image or an array.")
 
@@ -289,3 +275,18 @@ def _convert(picture: Image.Image, times: int) -> Image.Image:
             part = Image.alpha_composite(Image.new("RGBA", part.size, BACKGROUND), part.convert("RGBA"))
         drawn.paste(part.convert("RGB").reduce(times), (0, top))
     return drawn
+
+
+def _to_bytes(array: np.ndarray, name: str) -> np.ndarray:
+    floating = array.dtype.kind == "f"
+    if array.dtype.kind not in "iuf":
+        raise ValueError(f"{name}: an array of {array.dtype}, expected integers 0 to 255 or floats in [0, 1].")
+    low = array.min()
+    high = array.max()
+    if not (low >= 0 and high <= (1 if floating else 255)):
+        raise ValueError(
+            f"{name}: an array of {array.dtype} from {low} to {high}, expected integers 0 to 255 or floats in [0, 1]."
+        )
+    if floating:
+        return np.round(array * 255).astype(np.uint8)
+    return array.astype(np.uint8)

@@ -214,10 +214,7 @@ class Rows(LocalBuilder):
             path = self._file_of(pictures[0])
             files.add(path)
             file_name = os.path.splitdrive(path)[1].lstrip("/\\")
-            image_id = row["image_id"]
-            if self._ids.setdefault(image_id, path) != path:  # another picture has it already
-                image_id = f"{image_id}#{hashlib.sha256(path.encode()).hexdigest()[:8]}"
-            about: Fields = {"image_id": image_id, "file_name": file_name}
+            about: Fields = {"image_id": self._id_of(row["image_id"], path), "file_name": file_name}
             about |= {name: row.get(name) for name in ("width", "height")}
             masks = sum("mask" in phrase for phrase in row["phrases"])
             if masks:
@@ -251,3 +248,9 @@ class Rows(LocalBuilder):
         if not (folder / name).exists():
             write_bytes(folder / name, content)
         return os.path.join(self._place(), KEPT, name)
+
+    def _id_of(self, image_id: str, path: str) -> str:
+        """The id of a row's picture; if another picture has it already, one of its own."""
+        if self._ids.setdefault(image_id, path) == path:
+            return image_id
+        return f"{image_id}#{hashlib.sha256(path.encode()).hexdigest()[:8]}"

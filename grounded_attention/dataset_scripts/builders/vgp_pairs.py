@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -193,15 +193,7 @@ def join_pairs(
                 for pair in _agreeing(firsts, seconds, same_chain):
                     labels[i, j].setdefault(pair, label)
                     joined = True
-        missing = [phrase for phrase, places in zip((row.phrase1, row.phrase2), sides, strict=True) if not places]
-        if joined:
-            report.add("rows_joined")
-        elif missing:
-            report.add("rows_with_phrase_not_in_captions", f"{' and '.join(map(repr, missing))} of {row}")
-        elif len({*sides[0], *sides[1]}) == 1:
-            report.add("rows_in_one_caption_only", str(row))
-        else:
-            report.add("rows_with_disagreeing_chains", str(row))
+        _report_outcome(row, sides, joined, report)
     return {captions_ij: _without_contained(pairs, report) for captions_ij, pairs in labels.items()}
 
 
@@ -232,6 +224,18 @@ def _agreeing(
         if may_share if same_chain else may_differ:
             pairs.setdefault(chains, (first, second))
     return pairs.values()
+
+
+def _report_outcome(row: PairRow, sides: Sequence[Mapping[int, Any]], joined: bool, report: BuildReport) -> None:
+    missing = [phrase for phrase, places in zip((row.phrase1, row.phrase2), sides, strict=True) if not places]
+    if joined:
+        report.add("rows_joined")
+    elif missing:
+        report.add("rows_with_phrase_not_in_captions", f"{' and '.join(map(repr, missing))} of {row}")
+    elif len({*sides[0], *sides[1]}) == 1:
+        report.add("rows_in_one_caption_only", str(row))
+    else:
+        report.add("rows_with_disagreeing_chains", str(row))
 
 
 def _without_contained(pairs: Mapping[tuple[Mention, Mention], int], report: BuildReport) -> MentionPairs:

@@ -125,6 +125,15 @@ class _Array(np.ndarray):
         super().__setstate__(own)
 
 
+def _check_text(array: np.ndarray) -> np.ndarray:
+    """Returns `array` unchanged; refuses texts with a number that is not a character."""
+    if array.dtype.kind == "U" and array.size:
+        points = array.view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
+        if points.max() > LAST_CODE_POINT:
+            raise DataError("a text contains a number that is not a character", found=int(points.max()))
+    return array
+
+
 def _reconstruct(kind: Any, *_: Any) -> _Array:
     if kind is not _ARRAY:
         raise DataError("the pickle contains a subclass of arrays", expected="numpy.ndarray")
@@ -134,11 +143,7 @@ def _reconstruct(kind: Any, *_: Any) -> _Array:
 def _array_from_bytes(content: Any, dtype: Any, shape: Any, order: Any, axes: Any = None) -> np.ndarray:
     """Makes an array as protocol 5 does; with `order` "K", `axes` gives the order of the axes."""
     flat = np.frombuffer(content.encode("latin1") if isinstance(content, str) else content, dtype.dtype)
-    if flat.dtype.kind == "U" and flat.size:
-        points = flat.view(np.dtype(np.uint32).newbyteorder(flat.dtype.byteorder))
-        if points.max() > LAST_CODE_POINT:
-            raise DataError("a text contains a number that is not a character", found=int(points.max()))
-    array = flat.reshape(shape, order="F" if order == "F" else "C")
+    array = _check_text(flat).reshape(shape, order="F" if order == "F" else "C")
     if array.shape != shape:  # one of -1
         raise DataError("the shape of an array is not a shape", found=shape)
     if axes is None:

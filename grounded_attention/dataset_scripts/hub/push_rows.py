@@ -81,30 +81,7 @@ def plan_push(
     terms = apply_user_licence(licence_of(builder), licence)
     check_redistribution(terms, builder_name, permission)
     repository = fetch_repository(to, revision, private)
-    # The records of the other configurations of the repository.
-    paths = [path for path in repository.files if path.endswith(f"/{RECORD}") and path.count("/") == 1]
-    if repository.user_files() and not paths:
-        hint = "push to a new repository"
-        raise DataError(
-            "the repository holds files that are not a pushed data set",
-            found=repository.user_files()[0],
-            where=repository.name,
-            hint=hint,
-        )
-    others = {}
-    for path in paths:
-        record = repository.read_json(path)
-        where = f"{repository.name}/{path}"
-        replaced = path.split("/")[0] == name
-        if not replaced:
-            check_record(record, where)
-        if record.get("builder") != builder_name:
-            hint = "push to another repository"
-            raise DataError(
-                "the repository holds another data set", file=where, found=record.get("builder"), hint=hint
-            )
-        if not replaced:
-            others[path.split("/")[0]] = record
+    others = _other_records(repository, builder_name, name)
     return RowsPush(repository, name, builder_name, terms, permission, private, others)
 
 
@@ -130,3 +107,31 @@ def parquet_files(folder: Path, builder: LocalBuilder, name: str) -> dict[str, P
             files[f"{name}/{split}-{number:05d}-of-{len(shards):05d}.parquet"] = path
     refuse_if(not files, "no split has a row, so there is nothing to push", file=folder)
     return files
+
+
+def _other_records(repository: Repository, builder_name: str, name: str) -> dict[str, Fields]:
+    """Reads the records of the other configurations of the repository."""
+    paths = [path for path in repository.files if path.endswith(f"/{RECORD}") and path.count("/") == 1]
+    if repository.user_files() and not paths:
+        hint = "push to a new repository"
+        raise DataError(
+            "the repository holds files that are not a pushed data set",
+            found=repository.user_files()[0],
+            where=repository.name,
+            hint=hint,
+        )
+    records = {}
+    for path in paths:
+        record = repository.read_json(path)
+        where = f"{repository.name}/{path}"
+        replaced = path.split("/")[0] == name
+        if not replaced:
+            check_record(record, where)
+        if record.get("builder") != builder_name:
+            hint = "push to another repository"
+            raise DataError(
+                "the repository holds another data set", file=where, found=record.get("builder"), hint=hint
+            )
+        if not replaced:
+            records[path.split("/")[0]] = record
+    return records

@@ -44,28 +44,7 @@ def read_boxes(path: AnyPath) -> dict[str, Fields]:
     records: dict[str, Fields] = {}
     for where, image_id, record in _json_lines(path) if path.suffix == ".jsonl" else _json_object(path):
         refuse_if(image_id in records, "image id occurs twice", file=path, where=where, found=image_id)
-        # Returns a record with its boxes as an array
-        try:
-            read = _Record.model_validate(record if isinstance(record, dict) else {"boxes": record})
-        except ValidationError as error:
-            first = error.errors()[0]
-            problem = f"not a record of boxes: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-            raise DataError(problem, file=path, where=where, found=first["input"], expected=_EXPECTED) from error
-        boxes = np.array(read.boxes, np.float32).reshape(-1, 4)
-        reversed_ = (boxes[:, 2:] < boxes[:, :2]).any(axis=1)
-        if reversed_.any():
-            found = boxes[reversed_][0].tolist()
-            raise DataError("a box ends before it begins", file=path, where=where, found=found, expected=_EXPECTED)
-        for name, values in (("scores", read.scores), ("labels", read.labels)):
-            if values is not None and len(values) != len(boxes):
-                problem = f"the number of {name} is not the number of boxes"
-                raise DataError(problem, file=path, where=where, found=len(values), expected=f"{len(boxes)}")
-        converted: Fields = {"boxes": boxes}
-        if read.scores is not None:
-            converted["scores"] = np.array(read.scores, np.float32)
-        if read.labels is not None:
-            converted["labels"] = read.labels
-        records[image_id] = converted
+        records[image_id] = _convert_record(path, where, record)
     refuse_if(not records, "no boxes", file=path, expected=_EXPECTED)
     return records
 
@@ -88,3 +67,28 @@ def _json_lines(path: Path) -> Iterator[tuple[str, str, Any]]:
         if isinstance(image_id, bool) or not isinstance(image_id, str | int) or image_id == "":
             raise record.error("not an image id", found=image_id, expected="a text or a number as image_id")
         yield record.where, str(image_id), record.values
+
+
+def _convert_record(path: Path, where: str, record: Any) -> Fields:
+    """Returns a record with its boxes as an array."""
+    try:
+        read = _Record.model_validate(record if isinstance(record, dict) else {"boxes": record})
+    except ValidationError as error:
+        first = error.errors()[0]
+        problem = f"not a record of boxes: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+        raise DataError(problem, file=path, where=where, found=first["input"], expected=_EXPECTED) from error
+    boxes = np.array(read.boxes, np.float32).reshape(-1, 4)
+    reversed_ = (boxes[:, 2:] < boxes[:, :2]).any(axis=1)
+    if reversed_.any():
+        found = boxes[reversed_][0].tolist()
+        raise DataError("a box ends before it begins", file=path, where=where, found=found, expected=_EXPECTED)
+    for name, values in (("scores", read.scores), ("labels", read.labels)):
+        if values is not None and len(values) != len(boxes):
+            problem = f"the number of {name} is not the number of boxes"
+            raise DataError(problem, file=path, where=where, found=len(values), expected=f"{len(boxes)}")
+    converted: Fields = {"boxes": boxes}
+    if read.scores is not None:
+        converted["scores"] = np.array(read.scores, np.float32)
+    if read.labels is not None:
+        converted["labels"] = read.labels
+    return converted

@@ -55,35 +55,7 @@ class SourceRecord:
         """Decodes and checks the regions of the record."""
         with self.located():
             try:
-                fields = Fields(self.decode(), self.exact)
-                width = fields.number("width")
-                height = fields.number("height")
-                boxes = fields.array("boxes", 4)
-                features = fields.array("features", feature_size)
-                class_probs = fields.optional("class_probs", 0)
-                classes = fields.optional("classes")
-                scores = fields.optional("scores")
-                if class_probs is not None and (scores is None or classes is None):
-                    background = class_probs.shape[1] == CLASSES_WITH_BACKGROUND or classes is None
-                    classes, scores = most_likely(class_probs, background)
-                attributes = fields.optional("attributes")
-                attribute_scores = fields.optional("attribute_scores")
-                attribute_probs = fields.optional("attribute_probs", 0)
-                if attributes is None and attribute_probs is not None:
-                    attributes, attribute_scores = most_likely(attribute_probs, True)
-                make_regions = Regions(
-                    self.image_id,
-                    width,
-                    height,
-                    boxes=normalise_boxes(boxes, width, height),
-                    features=features,
-                    classes=classes,
-                    scores=scores,
-                    attributes=attributes,
-                    attribute_scores=attribute_scores,
-                    class_probs=class_probs,
-                )
-                return validate_regions(make_regions)
+                return validate_regions(_make_regions(Fields(self.decode(), self.exact), self.image_id, feature_size))
             except DataError:
                 raise
             except (OSError, ValueError, TypeError, KeyError, IndexError, RuntimeError, OverflowError) as error:
@@ -191,6 +163,43 @@ class Fields:
             expected="base64 text or an array",
         )
         return array.reshape(-1)
+
+
+def _make_regions(fields: Fields, image_id: str, feature_size: int) -> Regions:
+    """Makes regions of the fields of a record.
+
+    If it states fewer boxes than it holds (MMF appends those that non-maximum suppression rejected), the first ones
+    count, unless it is exact. Class ids have no background class. Class probabilities with 1,601
+    columns have background as column 0. Without ids and confidences, the most likely class other than background and
+    its probability are used.
+    """
+    width = fields.number("width")
+    height = fields.number("height")
+    boxes = fields.array("boxes", 4)
+    features = fields.array("features", feature_size)
+    class_probs = fields.optional("class_probs", 0)
+    classes = fields.optional("classes")
+    scores = fields.optional("scores")
+    if class_probs is not None and (scores is None or classes is None):
+        background = class_probs.shape[1] == CLASSES_WITH_BACKGROUND or classes is None
+        classes, scores = most_likely(class_probs, background)
+    attributes = fields.optional("attributes")
+    attribute_scores = fields.optional("attribute_scores")
+    attribute_probs = fields.optional("attribute_probs", 0)
+    if attributes is None and attribute_probs is not None:
+        attributes, attribute_scores = most_likely(attribute_probs, True)
+    return Regions(
+        image_id,
+        width,
+        height,
+        boxes=normalise_boxes(boxes, width, height),
+        features=features,
+        classes=classes,
+        scores=scores,
+        attributes=attributes,
+        attribute_scores=attribute_scores,
+        class_probs=class_probs,
+    )
 
 
 def most_likely(probabilities: np.ndarray, background: bool) -> tuple[np.ndarray, np.ndarray]:

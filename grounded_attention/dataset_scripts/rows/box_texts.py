@@ -58,20 +58,7 @@ def find_mentions(text: str, question: str = "") -> list[Mention]:
     for find in _FINDERS:
         mentions = [each for each in find(text, question) if each.boxes]
         if mentions:
-            # Boxes directly behind marked words, or behind other boxes of these, have them
-            marked = iter([*_REF.finditer(text), None])
-            next_words = next(marked)
-            words = None
-            end = 0
-            for mention in mentions:
-                while next_words is not None and next_words.end() <= mention.span[0]:
-                    words = _strip(text, next_words.span(1))
-                    end = next_words.end()
-                    next_words = next(marked)
-                if text[end : mention.span[0]].strip(_BLANKS):
-                    words = None
-                mention.words = mention.words or words
-                end = mention.span[1]
+            _give_words(text, mentions)
             for each in mentions:
                 each.is_action = each.is_action or bool(_CALL.search(text, max(0, each.span[0] - 40), each.span[0]))
             return mentions
@@ -107,6 +94,23 @@ def says_nothing(rest: str) -> bool:
 _OPEN_REF = r"(?:<ref>|<phrase>|<\|object_ref_start\|>|<\|ref\|>)"
 _CLOSE_REF = r"(?:</ref>|</phrase>|<\|object_ref_end\|>|<\|/ref\|>)"
 _REF = re.compile(rf"{_OPEN_REF}((?:(?!{_OPEN_REF}|{_CLOSE_REF}).)*){_CLOSE_REF}", re.DOTALL)
+
+
+def _give_words(text: str, mentions: Sequence[Mention]) -> None:
+    """Boxes directly behind marked words, or behind other boxes of these, have them."""
+    marked = iter([*_REF.finditer(text), None])
+    next_words = next(marked)
+    words = None
+    end = 0
+    for mention in mentions:
+        while next_words is not None and next_words.end() <= mention.span[0]:
+            words = _strip(text, next_words.span(1))
+            end = next_words.end()
+            next_words = next(marked)
+        if text[end : mention.span[0]].strip(_BLANKS):
+            words = None
+        mention.words = mention.words or words
+        end = mention.span[1]
 
 
 def _strip(text: str, place: Span) -> Span | None:

@@ -217,14 +217,7 @@ def read(record: Columns, context: Context) -> Rows:
     if name != "conversations" or "image" not in record or len(images) != 1:
         _unpad(phrases)
     if is_uground:
-        # 999 for 1000 where the scale is open; and no other scale if the set is known by its name
-        is_known = "uground" in context.kind.lower()
-        for box in chain(*(each.boxes for each in phrases)):
-            if len(box.readings) > 1:
-                scaled = []
-                for each in box.readings:
-                    scaled.append(replace(each, scale=999.0) if each.scale == 1000 else each)
-                box.readings = tuple(each for each in scaled if each.scale == 999 or not is_known)
+        _to_999(phrases, "uground" in context.kind.lower())
     rest = {key: value for key, value in record.items() if key not in NAMES}
     yield make_row(rest, {"messages": messages}, phrases, images=images)
 
@@ -367,6 +360,16 @@ def _unpad(phrases: Sequence[RawPhrase]) -> None:
     """Only LLaVA's own form means the padded square."""
     for box in chain(*(each.boxes for each in phrases)):
         box.readings = tuple(each for each in box.readings if not each.padded)
+
+
+def _to_999(phrases: Sequence[RawPhrase], is_known: bool) -> None:
+    """999 for 1000 where the scale is open; and no other scale if the set is known by its name."""
+    for box in chain(*(each.boxes for each in phrases)):
+        if len(box.readings) > 1:
+            scaled = []
+            for each in box.readings:
+                scaled.append(replace(each, scale=999.0) if each.scale == 1000 else each)
+            box.readings = tuple(each for each in scaled if each.scale == 999 or not is_known)
 
 
 # Boxes beside the texts

@@ -119,6 +119,14 @@ DARKER = [int(value * 0.42) for value in range(256)] * 3
 def paint(scene: Scene) -> Image.Image:
     """Draws a scene; equal scenes give equal pixels."""
     rng = np.random.default_rng(scene.noise_seed)
+    image = Image.fromarray(_surface(scene, rng))
+    for item in scene.objects:
+        _paint_object(image, item, rng)
+    return image
+
+
+def _surface(scene: Scene, rng: np.random.Generator) -> np.ndarray:
+    """Draws the ground: its colour, brighter near the light, with coarse blotches, fine grain, and boards on wood."""
     across = np.linspace(1.12, 0.86, scene.width, dtype=np.float32)
     if scene.light != "left":
         across = across[::-1]
@@ -131,11 +139,7 @@ def paint(scene: Scene) -> Image.Image:
         shade[int(rng.integers(8, 24)) :: 24] *= 0.82
     grain = rng.integers(-7, 8, (scene.height, scene.width, 1))
     colour = np.array(SURFACES[scene.ground])
-    surface = np.clip(colour * shade[..., None] + grain, 0, 255).astype(np.uint8)
-    image = Image.fromarray(surface)
-    for item in scene.objects:
-        _paint_object(image, item, rng)
-    return image
+    return np.clip(colour * shade[..., None] + grain, 0, 255).astype(np.uint8)
 
 
 def _paint_object(image: Image.Image, item: SceneObject, rng: np.random.Generator) -> None:

@@ -118,10 +118,7 @@ def draw_scene(rng: random.Random, combinations: Combinations = Combinations.ALL
     looks: list[Look] = []
     for _ in range(rng.choices((3, 4, 5, 6), (1, 3, 4, 3))[0]):
         if looks and rng.random() < LOOKALIKE_RATE:
-            known = rng.choice(looks)  # with none, one or two attributes drawn again
-            fresh = _look(rng)
-            changed = rng.sample(("colours", "sizes", "textures", "shapes"), rng.choices((0, 1, 2), (2, 4, 3))[0])
-            looks.append({name: fresh[name] if name in changed else value for name, value in known.items()})
+            looks.append(_alike(rng, rng.choice(looks)))
         else:
             looks.append(_look(rng))
     looks = _recombined(rng, looks, combinations)
@@ -175,6 +172,13 @@ def _look(rng: random.Random) -> Look:
         "sizes": (rng.choice(SIZES),),
         "textures": (rng.choice(TEXTURES),),
     }
+
+
+def _alike(rng: random.Random, look: Look) -> Look:
+    """Returns the same look with none, one or two attributes drawn again."""
+    fresh = _look(rng)
+    changed = rng.sample(("colours", "sizes", "textures", "shapes"), rng.choices((0, 1, 2), (2, 4, 3))[0])
+    return {name: fresh[name] if name in changed else value for name, value in look.items()}
 
 
 def _borderline(rng: random.Random, look: Look, combinations: Combinations) -> Look:

@@ -71,23 +71,26 @@ def _references(splits: Splits) -> list[Fields]:
                 name = "testA" if 2 * solids >= len(image.boxes) else "testB"
             for place, texts in enumerate(image.expressions):
                 if texts:
-                    first = SENTENCES_PER_IMAGE * image.number + 3 * place
-                    sentences = []
-                    for number, text in enumerate(image.expressions[place], start=first):
-                        sentences.append({"sent_id": number, "tokens": text.split(), "raw": text, "sent": text})
-                    object_id = _annotation_id(image, place)
-                    reference = {
-                        "ref_id": object_id,
-                        "ann_id": object_id,
-                        "image_id": int(image.image_id),
-                        "file_name": f"{image.image_id}_{place}.jpg",
-                        "category_id": _category(image, place),
-                        "split": name,
-                        "sent_ids": [sentence["sent_id"] for sentence in sentences],
-                        "sentences": sentences,
-                    }
-                    references.append(reference)
+                    references.append(_reference(image, place, name))
     return references
+
+
+def _reference(image: DrawnImage, place: int, split: str) -> Fields:
+    first = SENTENCES_PER_IMAGE * image.number + 3 * place
+    sentences = []
+    for number, text in enumerate(image.expressions[place], start=first):
+        sentences.append({"sent_id": number, "tokens": text.split(), "raw": text, "sent": text})
+    object_id = _annotation_id(image, place)
+    return {
+        "ref_id": object_id,
+        "ann_id": object_id,
+        "image_id": int(image.image_id),
+        "file_name": f"{image.image_id}_{place}.jpg",
+        "category_id": _category(image, place),
+        "split": split,
+        "sent_ids": [sentence["sent_id"] for sentence in sentences],
+        "sentences": sentences,
+    }
 
 
 def _annotation_id(image: DrawnImage, place: int) -> int:

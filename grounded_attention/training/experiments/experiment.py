@@ -237,15 +237,7 @@ def _train_model(
     with model_named(name):
         duration = fit(trainer, recipe.resume, directory)
         numbers = {} if name == START else measure_all(trainer, data, directory)
-    # The numbers of the comparison table; layer and head are chosen on validation and reported on test
-    measured = reported(numbers)
-    headline: Fields = {}
-    for k, v in measured.items():
-        if k.endswith("_accuracy") and isinstance(v, float):
-            headline[k] = v
-    if "text_to_region_by_head" in measured:
-        headline["text_to_region_accuracy"] = summarise(numbers["validation"], measured)
-    result = {**headline, "figures": numbers, "train_seconds": duration.seconds}
+    result = {**_headline(numbers), "figures": numbers, "train_seconds": duration.seconds}
     steps = trainer.state.global_step
     if trainer.is_world_process_zero():
         if name != START:
@@ -271,6 +263,18 @@ def _finished(directory: Path) -> Fields | None:
     if is_complete(directory):
         return read_json(directory / "results.json")
     return None
+
+
+def _headline(numbers: Mapping[str, Fields]) -> Fields:
+    """The numbers of the comparison table; layer and head are chosen on validation and reported on test."""
+    measured = reported(numbers)
+    accuracies = {}
+    for k, v in measured.items():
+        if k.endswith("_accuracy") and isinstance(v, float):
+            accuracies[k] = v
+    if "text_to_region_by_head" not in measured:
+        return accuracies
+    return accuracies | {"text_to_region_accuracy": summarise(numbers["validation"], measured)}
 
 
 def _gather(results: Mapping[str, Fields]) -> Fields:

@@ -92,21 +92,7 @@ class Collator(GroundingCollator):
     def prepare(self, batch: Fields, rows: Sequence[Row]) -> Fields:
         if self.training and self.labels != "gold" and "phrase_regions" in batch:
             batch["gold_regions"] = batch["phrase_regions"]  # a control is one of attention, not of region words
-            entities = []
-            for row in rows:
-                entities.append([phrase.get("entity") for phrase in row.get("phrases") or ()])
-            images = [row["image_id"] for row in rows]
-            epoch = int(self._epoch)
-            control = control_labels(
-                self.labels,
-                batch,
-                images,
-                entities,
-                seed=self.seed,
-                epoch=epoch,
-                donor_targets=self._donor_targets if self.split is not None else None,
-            )
-            batch["phrase_regions"] = control.float()
+            batch["phrase_regions"] = self._control(rows, batch).float()
             batch.pop("phrase_boxes", None)  # the control's regions are those of no box
         named = {}
         if self.training and self.method is not None:
@@ -120,6 +106,22 @@ class Collator(GroundingCollator):
 
     def counts(self, batch: Batch) -> Columns:
         return count_components(self.task, cast(SupervisionMethod, self.method), batch)
+
+    def _control(self, rows: Sequence[Row], batch: Batch) -> Tensor:
+        entities = []
+        for row in rows:
+            entities.append([phrase.get("entity") for phrase in row.get("phrases") or ()])
+        images = [row["image_id"] for row in rows]
+        epoch = int(self._epoch)
+        return control_labels(
+            self.labels,
+            batch,
+            images,
+            entities,
+            seed=self.seed,
+            epoch=epoch,
+            donor_targets=self._donor_targets if self.split is not None else None,
+        )
 
     def collate(self, rows: Sequence[Row]) -> Fields:
         records = None

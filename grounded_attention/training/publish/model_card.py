@@ -215,16 +215,6 @@ def card_content(trained: Trained, data: PreparedData) -> Fields:
     measured = {**({BEFORE: trained.before} if trained.before else {}), "this model": trained.numbers}
     limits = VLM_LIMITS if tokens else LIMITS
     source = _as_given(trained.recipe).model.source
-    arguments = trained.recipe.training
-    batch = arguments.get("per_device_train_batch_size", 8) * arguments.get("gradient_accumulation_steps", 1)
-    versions = ", ".join(f"{package} {importlib.metadata.version(package)}" for package in PACKAGES)
-    start = "" if trained.recipe.start is None else " after the start of the recipe"
-    continued = f" for the steps after {trained.continued_at:,}" if trained.continued_at else ""
-    training = (
-        f"{trained.steps:,} steps of {batch} rows per process{start}, {trained.seconds / 60:.1f} minutes{continued}. "
-        f"Python {platform.python_version()}, {versions}. Same seed and machine: same numbers."
-        f"{_which_of_several(trained)}"
-    )
     return {
         "title": trained.recipe.card.name or _title(trained.recipe, trained.name, trained.class_name),
         "summary": _summary(trained.recipe, trained.name),
@@ -234,7 +224,7 @@ def card_content(trained: Trained, data: PreparedData) -> Fields:
         "results": generation_table(measured) if tokens else result_table(trained.numbers),
         "heads": heads,
         "figure": FIGURE,
-        "training": training,
+        "training": _training(trained),
         "recipe": recipe_yaml(_as_given(trained.recipe)),
         "controls": " ".join(_controls(trained)),
         "limits": [*limits, *([SCENES_LIMIT] if drawn_scenes(trained.recipe, data) else [])],
@@ -302,6 +292,19 @@ def _data_text(recipe: Recipe, data: PreparedData) -> str:
     if place:
         return f"`{name}`{place}"
     return f"`{hub or name}`"
+
+
+def _training(trained: Trained) -> str:
+    arguments = trained.recipe.training
+    batch = arguments.get("per_device_train_batch_size", 8) * arguments.get("gradient_accumulation_steps", 1)
+    versions = ", ".join(f"{package} {importlib.metadata.version(package)}" for package in PACKAGES)
+    start = "" if trained.recipe.start is None else " after the start of the recipe"
+    continued = f" for the steps after {trained.continued_at:,}" if trained.continued_at else ""
+    return (
+        f"{trained.steps:,} steps of {batch} rows per process{start}, {trained.seconds / 60:.1f} minutes{continued}. "
+        f"Python {platform.python_version()}, {versions}. Same seed and machine: same numbers."
+        f"{_which_of_several(trained)}"
+    )
 
 
 def _which_of_several(trained: Trained) -> str:

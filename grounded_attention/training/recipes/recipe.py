@@ -325,11 +325,7 @@ def read_recipe(path: Path, below: tuple[Path, ...] = ()) -> Fields:
     start = content.get("start")
     own_start = isinstance(start, dict) and "extends" in start
     if isinstance(start, dict) and own_start:
-        extended = read_recipe(extended_path(path, start), below)
-        kept = {key: value for key, value in extended.items() if key in START_KEYS}
-        if isinstance(kept.get("data"), dict):
-            kept["data"] = {key: value for key, value in kept["data"].items() if key not in (*PLACES, *OWN_PLACES)}
-        content["start"] = overlay(kept, start)
+        content["start"] = overlay(_as_start(read_recipe(extended_path(path, start), below)), start)
     if "extends" not in content:
         return content
     base = read_recipe(extended_path(path, content), below)
@@ -345,6 +341,14 @@ def extended_path(path: Path, section: Fields) -> Path:
     if beside.exists():
         return beside
     return find_recipe(name)
+
+
+def _as_start(content: Fields) -> Fields:
+    """The keys that a start takes from a recipe that it extends."""
+    kept = {key: value for key, value in content.items() if key in START_KEYS}
+    if isinstance(kept.get("data"), dict):
+        kept["data"] = {key: value for key, value in kept["data"].items() if key not in (*PLACES, *OWN_PLACES)}
+    return kept
 
 
 def overlay(base: Fields, top: Fields) -> Fields:

@@ -180,18 +180,21 @@ def _read_study(path: Path, below: tuple[Path, ...] = ()) -> Fields:
     """A study recipe merged over the one it extends; a section's `extends` becomes the content that it names."""
     below = further(below, path)
     content = read_yaml(path)
-    # The sections of a study recipe that contain a recipe
-    sections = [content.get(ORIGINAL), content.get(FINE_TUNING)]
-    for group in ("known_rows", "starts", "downstream"):
-        if isinstance(content.get(group), dict):
-            sections += content[group].values()
-    stages = [section for section in sections if isinstance(section, dict)]
-    for section in stages:
+    for section in _stages(content):
         if "extends" in section:
             section["extends"] = (read_recipe(extended_path(path, section)),)
     if "extends" not in content:
         return content
     return overlay(_read_study(extended_path(path, content), below), content)
+
+
+def _stages(content: Columns) -> list[Fields]:
+    """The sections of a study recipe that contain a recipe."""
+    sections = [content.get(ORIGINAL), content.get(FINE_TUNING)]
+    for group in ("known_rows", "starts", "downstream"):
+        if isinstance(content.get(group), dict):
+            sections += content[group].values()
+    return [section for section in sections if isinstance(section, dict)]
 
 
 # Sections to recipes
