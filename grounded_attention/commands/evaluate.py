@@ -8,8 +8,8 @@ needs neither network nor scripts.
 The numbers equal those that training measures on the same rows. --set takes keys of recipes: data.builder,
 data.options.NAME (options of the builder), options.NAME (options of the task).
 
---faithful compares raw attention (raw_last, raw_mean), rollout, gradient-weighted relevancy and a random order
-(docs/heads.md); it writes faithful.json and faithful.png. Vision-language models: look --faithful.
+--faithful compares raw attention (raw_last, raw_mean), rollout, gradient-weighted relevancy, contribution and a
+random order (docs/heads.md); it writes faithful.json and faithful.png. Vision-language models: look --faithful.
 
 examples:
   grounded-attention evaluate runs/scenes_vgp/direct --task vgp --data-dir data/scenes --regions data/scenes/regions \\

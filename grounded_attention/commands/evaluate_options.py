@@ -22,7 +22,8 @@ class Evaluation:
         match: how a decoder matches a text: yes or no, or as its caption
         before (CHECKPOINT): of --suite: compare with this model, such as that before the training
         card (FILE_OR_DIR): of --suite: put the tables of the output folder into this model card
-        faithful (MAP): measure how faithful these maps are instead; all, or of raw_last, raw_mean, rollout, relevancy
+        faithful (MAP): measure how faithful these maps are instead; all, or of raw_last, raw_mean, rollout, relevancy,
+            contribution
         data_dir (DIR): folder of the data set, see docs/data.md
         regions (TABLE): folder of the region table
         text_only: score without regions

@@ -3,12 +3,13 @@
 
 The model answers on its own attention back end. What each part of the image adds to the words of question and answer,
 or their attention, is read beside the output, without attention maps, so that it takes little more time than the
-answer. The page --output shows the
-map of each word, to click through; a name that ends in .png or .json gives a picture or the numbers.
+answer. The page --output shows the map of each word, to click through; a name that ends in .png or .json gives a
+picture or the numbers.
 
-Heads are those of heads.json beside the model (`grounded-attention heads` makes it), or else chosen for this question
-without labels (Localization Heads). --form relative divides by the attention of a neutral question, sinks removes
-image tokens that nearly every word attends to. --again crops the image where the model looked and asks once more.
+Heads of attention are those of heads.json beside the model (`grounded-attention heads` makes it), or else chosen for
+this question without labels (Localization Heads). --form relative divides by the attention of a neutral question,
+sinks removes image tokens that nearly every word attends to. --again crops the image where the model looked and asks
+once more.
 
 examples:
   grounded-attention look dog.jpg "What does the dog hold?" --model Qwen/Qwen2.5-VL-3B-Instruct --dtype bfloat16
@@ -104,9 +105,13 @@ def look(
     from grounded_attention.utils.whole_files import write_text
 
     if faithful is not None:
-        if answer or beside or against or again or answers or export or source.data is None:
-            others = "--answer, --beside, --against, --again, --answers and --export"
-            raise ValueError(f"--faithful measures texts of --data with boxes: give --data, and remove {others}")
+        unread: Fields = {"answer": answer, "beside": beside, "against": against, "again": again, "answers": answers}
+        unread |= {"export": export, "form": form, "answer-ids": answer_ids, "batch-size": batch_size}
+        others = ", ".join(f"--{name}" for name, value in unread.items() if value)
+        if others:
+            raise ValueError(f"--faithful measures its own forms on given texts: remove {others}")
+        if source.data is None:
+            raise ValueError("--faithful measures maps of words with boxes: give rows with --data")
         from grounded_attention.lens.faithfulness import measure_words
 
         question = " ".join(images_and_question) or INSTRUCTION

@@ -1,13 +1,13 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Hands what attention modules compute to a reader, while a model runs as it is."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor
 
-from grounded_attention.supervision.row_states import RowStates
+from grounded_attention.supervision.row_states import HandedStates
 from grounded_attention.supervision.supervise import find_language_model, supervise, unwrap_model
 
 
@@ -17,15 +17,8 @@ class AttentionReader:
     # layer -> what its attention function returns instead of attention, (B, N, H, d); None: it attends
     outputs: dict[int, Tensor] | None = None
 
-    def keep(
-        self,
-        layer: int,
-        query: Tensor,
-        key: Tensor,
-        late: tuple[Any, ...],
-        read: Callable[..., list[RowStates]],
-    ) -> None:
-        """Keeps the queries of a pass; `late` is how a token that sees all `key` scores, `read` reads any others."""
+    def keep(self, handed: HandedStates) -> None:
+        """Keeps the queries and keys of a layer in a pass."""
 
     def keep_output(self, module: Any, value: Tensor, output: Tensor) -> Tensor:
         """Keeps the values of all positions (B, G, M, d), and what the heads give (B, N, H, d); returns the latter."""

@@ -4,7 +4,7 @@
 Shape letters: B batch, N sequence, Q rows, R image tokens, H heads.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 from grounded_attention.heads.attention_readers import AttentionReader, reading
 from grounded_attention.heads.reading import attention_of, inputs_on
 from grounded_attention.supervision.row_plans import AttentionQuery, RowPlans
-from grounded_attention.supervision.row_states import RowStates
+from grounded_attention.supervision.row_states import HandedStates, RowStates
 from grounded_attention.supervision.supervise import unwrap_model
 from grounded_attention.utils.named_types import Batch, Fields
 
@@ -77,22 +77,16 @@ class BatchReader(AttentionReader):
         self._states: dict[int, RowStates] = {}
         self._plans: dict[torch.device, tuple[AttentionQuery, RowPlans]] = {}
 
-    def keep(
-        self,
-        layer: int,
-        query: Tensor,
-        key: Tensor,
-        late: tuple[Any, ...],
-        read: Callable[..., list[RowStates]],
-    ) -> None:
+    def keep(self, handed: HandedStates) -> None:
         """Keeps the queries of the rows and the keys of a layer."""
-        if layer not in self._layers:
+        if handed.layer not in self._layers:
             return
-        if key.device not in self._plans:
+        device = handed.key.device
+        if device not in self._plans:
             rows, columns = self._asked
-            self._plans[key.device] = (rows.to(key.device), columns.to(key.device)), RowPlans()
-        asked, plans = self._plans[key.device]
-        [self._states[layer]] = read((asked,), plans)
+            self._plans[device] = (rows.to(device), columns.to(device)), RowPlans()
+        asked, plans = self._plans[device]
+        [self._states[handed.layer]] = handed.read((asked,), plans)
 
     def examples(self) -> list[ExampleRows]:
         """The rows of each sequence."""

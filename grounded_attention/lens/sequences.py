@@ -23,7 +23,7 @@ from grounded_attention.supervision import supervise
 from grounded_attention.supervision.attention_function import late_states, layer_numbers
 from grounded_attention.supervision.method import observed_layers
 from grounded_attention.supervision.row_plans import AttentionQuery, RowPlans
-from grounded_attention.supervision.row_states import AttentionPair, RowStates
+from grounded_attention.supervision.row_states import AttentionPair, HandedStates, RowStates
 from grounded_attention.supervision.supervise import (
     PREFIX_MODELS,
     find_calls,
@@ -240,14 +240,8 @@ class RowReader(AttentionReader):
         self._pass: tuple[Any, list[tuple[list[int], AttentionQuery]], RowPlans] = (None, [], RowPlans())
         self._complete = True
 
-    def keep(
-        self,
-        layer: int,
-        query: Tensor,
-        key: Tensor,
-        late: tuple[Any, ...],
-        read: Callable[..., list[RowStates]],
-    ) -> None:
+    def keep(self, handed: HandedStates) -> None:
+        layer, query, key, late, read = handed
         if layer not in self._seen or not self._complete:
             return
         first = self._seen[layer]

@@ -26,7 +26,7 @@ from grounded_attention.utils.named_types import Fields
 
 from .head_mean import head_mean
 from .row_plans import AttentionQuery, RowPlans
-from .row_states import AttentionPair, RowStates, layers_at_once
+from .row_states import AttentionPair, HandedStates, RowStates, layers_at_once
 from .score_masks import LOWEST_SCORE, BiasedMask, mask_of_rows, mask_whole_rows
 
 # Back end -> the name to set on a model; other registered ones, such as kernels of the Hub, are added when first used.
@@ -270,13 +270,13 @@ def _supervised(implementation: str) -> Callable:
 
         if reader is not None and not reads_other_sequence(module):
             sees_all = key_mask is None and (kwargs.get("sliding_window") or key.shape[2]) >= key.shape[2]
-            reader.keep(
-                module.layer_idx,
-                query,
-                key,
-                (factor, *rule) if sees_all else (),
-                lambda asked, plans: read_rows(query, key, asked, factor, key_mask, hides_later(), plans, True, *rule),
-            )
+            late = (factor, *rule) if sees_all else ()
+
+            def read(asked: Sequence[AttentionQuery], plans: RowPlans | None) -> list[RowStates]:
+                return read_rows(query, key, asked, factor, key_mask, hides_later(), plans, True, *rule)
+
+            layer: Any = module.layer_idx
+            reader.keep(HandedStates(layer, query, key, late, read))
         reports = attention_layers is None or module.layer_idx in attention_layers
         # A described call names its streams; any other has positions of one sequence.
         reports = reports and (attention_call is not None or not reads_other_sequence(module))

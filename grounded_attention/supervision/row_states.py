@@ -5,8 +5,8 @@ Shape letters: L layers, B batch, H heads, G heads of keys (H is a multiple of G
 d head width.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,6 +23,16 @@ JOINED_ON_A_GPU = 2**27
 
 # float32 numbers in the widest vector register of a CPU (AVX-512).
 FLOATS_PER_VECTOR = 16
+
+
+class HandedStates(NamedTuple):
+    """What an attention module hands to a reader of rows (`heads/attention_readers.py`) in a pass."""
+
+    layer: int
+    query: Tensor  # (B, H, N, d)
+    key: Tensor  # (B, G, M, d)
+    late: tuple[Any, ...]  # how a token that sees all keys scores, see `late_states`; () if it does not
+    read: Callable[..., list["RowStates"]]  # reads any rows, from queries and plans
 
 
 class RowStates(NamedTuple):

@@ -227,5 +227,6 @@ def test_the_command(tmp_path, capsys):
     assert printed == json.loads((tmp_path / "out" / "faithful.json").read_text())
     assert printed["items"] == 4
     assert (tmp_path / "out" / "faithful.png").stat().st_size > 5000
-    assert main([*map(str, given), "--again"]) == 2
-    assert "--faithful" in read_error(capsys)
+    for unread in (["--again"], ["--form", "sinks"], ["--batch-size", "2"]):
+        assert main([*map(str, given), *unread]) == 2
+        assert unread[0] in read_error(capsys)
