@@ -11,12 +11,17 @@ from torch.testing import assert_close
 
 from grounded_attention.analysis.relevancy import region_contributions, region_maps
 from grounded_attention.heads.attention_readers import AttentionReader, reading
-from tests.helpers.explained_models import answered, identified, lively, lxmert, tiny_inputs, vilbert
+from tests.helpers.explained_models import answered, identified, lively, lxmert, tiny_inputs, vilbert, visualbert
 
 STEP = 1e-4
 
 
-MODELS = {"vl_bert": (lively, identified), "vilbert": (vilbert, answered), "lxmert": (lxmert, answered)}
+MODELS = {
+    "vl_bert": (lively, identified),
+    "visualbert": (visualbert, identified),
+    "vilbert": (vilbert, answered),
+    "lxmert": (lxmert, answered),
+}
 
 
 class Held:

@@ -4,9 +4,14 @@
 import torch
 
 from grounded_attention.analysis.relevancy import ReadOut
-from grounded_attention.modeling import LXMERTForVisualQuestionAnswering, ViLBertForVisualQuestionAnswering
+from grounded_attention.modeling import (
+    LXMERTForVisualQuestionAnswering,
+    ViLBertForVisualQuestionAnswering,
+    VisualBERTForVGP,
+)
 from tests.helpers.tiny_two_streams import make_lxmert, make_vilbert
 from tests.helpers.tiny_vgp import FEATURE_SIZE, tiny_model
+from tests.helpers.tiny_visualbert import make_model as make_visualbert
 
 ANSWERS = ["yes", "no", "red"]
 
@@ -43,6 +48,10 @@ def identified(outputs, inputs):
 
 def lxmert():
     return make_lxmert(LXMERTForVisualQuestionAnswering, visual_feat_dim=FEATURE_SIZE, answers=ANSWERS)
+
+
+def visualbert():
+    return make_visualbert(VisualBERTForVGP, visual_embedding_dim=FEATURE_SIZE)
 
 
 def vilbert():
