@@ -233,12 +233,13 @@ def _look(
     said = said_boxes(patches, pictures[0], ids)
     exchange = Exchange(pictures, prompt, whole, said)
     lens = make_lens(model, patches, exchange, chosen, forms, which, read, against)
-    if chosen.doubt is not None:
-        words, evidence = word_evidence(model, patches, answered, chosen.heads)
-        probabilities = chosen.doubt.probabilities(evidence.numpy()).tolist()
+    fitted = choose_heads(model, heads)
+    if fitted.doubt is not None:
+        words, evidence = word_evidence(model, patches, answered, fitted.heads)
+        probabilities = fitted.doubt.probabilities(evidence.numpy()).tolist()
         doubts = {}
         for place, word in enumerate(words, start=-len(words)):
-            if word.text.casefold() in chosen.doubt.nouns:
+            if word.text.casefold() in fitted.doubt.nouns:
                 doubts[len(lens.words) + place] = probabilities[place]
         lens = replace(lens, doubts=doubts)
     return lens, prompt

@@ -3,7 +3,7 @@
 
 import json
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from PIL import Image
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import StandardScaler
+from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from grounded_attention import space
 from grounded_attention.commands import heads
@@ -215,7 +216,7 @@ def run(files, *options):
 def test_look_shows_doubt_of_the_nouns_that_the_model_knows(files):
     model, processor = make_pair("llava")
     chosen = ChosenHeads(HEADS, doubt=MODEL)
-    for form, rows in (("plain", "own"), ("sinks", "before")):
+    for form, rows in (("plain", "own"), ("sinks", "before"), ("contribution", "before"), ("tam", None)):
         lens = look(model, processor, PICTURE, TEXT, answer=ANSWER, heads=chosen, form=form, rows=rows)
         _, patches = ready(model, processor)
         prompt = read_prompt(patches, TEXT, [TEXT], [PICTURE])
@@ -233,6 +234,18 @@ def test_look_shows_doubt_of_the_nouns_that_the_model_knows(files):
         assert {lens.words[number].text for number in lens.doubts} == {"dog", "cat"}
         assert all(lens.words[number].answer for number in lens.doubts)
         assert f'"doubts": {json.dumps({str(n): p for n, p in lens.doubts.items()})}' in _spaced(lens_page([lens]))
+
+
+def test_a_look_without_options_shows_the_doubt_of_the_models_file(files):
+    model = AutoModelForImageTextToText.from_pretrained(files / "vlm")
+    processor = AutoProcessor.from_pretrained(files / "vlm")
+    path = files / "vlm" / "heads.json"
+    before = path.read_text()
+    path.write_text(json.dumps({**json.loads(before), "doubt": asdict(replace(MODEL, nouns=["cube", "star"]))}))
+    lens = look(model, processor, PICTURE, "Describe the image.", answer="a red cube and a star")
+    path.write_text(before)
+    assert lens.form == ("contribution",)
+    assert {lens.words[number].text for number in lens.doubts} == {"cube", "star"}
 
 
 def _spaced(page):
