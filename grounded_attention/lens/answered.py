@@ -29,13 +29,12 @@ from .look import (
     choose_shown,
     layers_of,
     make_lens,
-    prompt_texts,
-    read_chat,
     read_forms,
     read_rows_option,
     ready,
     said_boxes,
 )
+from .prompts import prompt_texts, read_chat
 from .sequences import add_answer, read_prompts, words_before
 from .word_maps import Lens
 

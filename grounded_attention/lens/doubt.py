@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from grounded_attention.heads.heads_file import ChosenHeads
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 
 from .contributions import read_path, word_contributions, word_weights
@@ -60,3 +61,21 @@ def word_evidence(
     said = logits.cpu().log_softmax(-1).gather(1, ids[whole.prompt_length :, None])[:, 0]
     log_probability = word_weights(before.words, rows[:-1]) @ said
     return words, torch.stack([share, contribution, log_probability], -1)
+
+
+def find_doubts(
+    model: Any, patches: PatchGroundingProcessor, whole: Sequenced, chosen: ChosenHeads
+) -> dict[int, float]:
+    """Place of a word of the answer, from its end (-1 is the last) -> the probability that it names nothing.
+
+    Of the nouns for which `chosen` has a model of doubt; `whole` is as for [`word_evidence`].
+    """
+    if chosen.doubt is None:
+        return {}
+    words, evidence = word_evidence(model, patches, whole, chosen.heads)
+    probabilities = chosen.doubt.probabilities(evidence.numpy()).tolist()
+    doubts = {}
+    for place, word in enumerate(words):
+        if word.text.casefold() in chosen.doubt.nouns:
+            doubts[place - len(words)] = probabilities[place]
+    return doubts

@@ -15,7 +15,8 @@ from grounded_attention.metrics.significance import Estimate
 from grounded_attention.utils.progress import with_progress
 
 from .doubt import word_evidence
-from .look import Heads, answer_tokens, read_chat, ready
+from .look import Heads, answer_tokens, ready
+from .prompts import read_chat
 from .sequences import add_answer, generate, read_prompt
 
 # The model's own distribution, without any cut.

@@ -44,7 +44,8 @@ from grounded_attention.utils.progress import with_progress
 
 from . import COVERS, INSTRUCTION
 from .batches import READ_ALONE
-from .look import GivenHeads, answer_tokens, look, prompt_texts, read_chat, ready
+from .look import GivenHeads, answer_tokens, look, ready
+from .prompts import prompt_texts, read_chat
 from .sequences import TOKEN_INPUTS, add_answer, read_prompt
 
 BLUR = 0.1  # standard deviation, as a part of the picture's longer side

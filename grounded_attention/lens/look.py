@@ -18,19 +18,19 @@ from transformers.utils import logging
 from grounded_attention.heads.direct_path import NotFollowed
 from grounded_attention.heads.heads_file import ChosenHeads, find_file, has_adapter
 from grounded_attention.heads.maps import TokenGrid
-from grounded_attention.processing.chat_prompts import is_conversation, make_conversation
+from grounded_attention.processing.chat_prompts import make_conversation
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
-from grounded_attention.processing.videos import FPS, Video, open_video
+from grounded_attention.processing.videos import FPS, Video
 from grounded_attention.supervision.supervise import check_model, find_calls, head_layers, unwrap_model
-from grounded_attention.utils.named_types import Batch, Columns, Fields
-from grounded_attention.utils.open_images import open_image
+from grounded_attention.utils.named_types import Batch, Columns
 from grounded_attention.utils.plain_text import check_one_of
 
 from . import FORMS, ROWS
 from .batches import ExampleRows
 from .contributions import PathReader, word_contributions, word_weights
-from .doubt import word_evidence
+from .doubt import find_doubts
 from .forms import FLOOR, SIDE, crop_box, find_sinks, localization_heads, relative, rollout_rows, without_sinks
+from .prompts import Pictures, prompt_texts, read_chat
 from .sequences import (
     RowReader,
     Sequenced,
@@ -61,7 +61,6 @@ ROLLOUT_BYTES = 2**31  # of the maps of all layers
 
 Heads = Sequence[tuple[int, int]]
 GivenHeads = str | int | Path | ChosenHeads | Heads
-Pictures = list[Image.Image | Video]
 
 
 def look(
@@ -233,15 +232,8 @@ def _look(
     said = said_boxes(patches, pictures[0], ids)
     exchange = Exchange(pictures, prompt, whole, said)
     lens = make_lens(model, patches, exchange, chosen, forms, which, read, against)
-    fitted = choose_heads(model, heads)
-    if fitted.doubt is not None:
-        words, evidence = word_evidence(model, patches, answered, fitted.heads)
-        probabilities = fitted.doubt.probabilities(evidence.numpy()).tolist()
-        doubts = {}
-        for place, word in enumerate(words, start=-len(words)):
-            if word.text.casefold() in fitted.doubt.nouns:
-                doubts[len(lens.words) + place] = probabilities[place]
-        lens = replace(lens, doubts=doubts)
+    doubts = find_doubts(model, patches, answered, choose_heads(model, heads))
+    lens = replace(lens, doubts={len(lens.words) + place: doubt for place, doubt in doubts.items()})
     return lens, prompt
 
 
@@ -385,79 +377,6 @@ def said_boxes(patches: PatchGroundingProcessor, image: Any, ids: Sequence[int])
     except ValueError as error:
         logger.warning(f"the answer's boxes are not drawn: {error}")
         return ()
-
-
-def read_chat(
-    images: Any, text: str | None, messages: Sequence[Columns] | None, video: Any = None, fps: float = FPS
-) -> tuple[Any, Pictures]:
-    """The prompt for the processor, a text or a conversation, and its images and videos in their order."""
-    if images is None:
-        given_images = []
-    elif isinstance(images, list | tuple):
-        given_images = list(images)
-    else:
-        given_images = [images]
-    given_images += [] if video is None else [open_video(video, fps)]
-    if (text is None) == (messages is None):
-        raise ValueError("give either text or messages")
-    if messages is None:
-        if not given_images:
-            raise ValueError("look needs an image")
-        _check_words(text)
-        return text, _open(given_images)
-    if not is_conversation(messages) or messages[-1].get("role") == "assistant":
-        raise ValueError("messages: expected a conversation that ends with the user; give its answer as `answer`")
-    chat: list[Fields] = []
-    pictures: list[Any] = []
-    waiting = list(given_images)
-    for message in messages:
-        content = message.get("content")
-        if isinstance(content, str):
-            parts = [{"type": "text", "text": content}]
-        else:
-            parts = list(content or ())
-        read: list[Fields] = []
-        for part in parts:
-            kind = part.get("type")
-            if kind not in ("image", "video"):
-                read.append(dict(part))
-                continue
-            picture = next((part[key] for key in (kind, "path", "url") if part.get(key) is not None), None)
-            if picture is None:
-                of_kind = [n for n, each in enumerate(waiting) if isinstance(each, Video) == (kind == "video")]
-                if not of_kind:
-                    raise ValueError(f"messages have more places for {kind}s than there are; give one for each")
-                picture = waiting.pop(of_kind[0])
-            pictures.append(open_video(picture, fps) if kind == "video" else picture)
-            read.append({"type": kind})
-        chat.append({**message, "content": read})
-    if waiting:
-        user = next((message for message in chat if message["role"] == "user"), None)
-        if pictures or user is None:
-            raise ValueError(f"messages have places for {len(pictures)} images, but there are {len(waiting)} more")
-        kinds = ("video" if isinstance(each, Video) else "image" for each in waiting)
-        user["content"] = [*({"type": kind} for kind in kinds), *user["content"]]
-        pictures = waiting
-    if not pictures:
-        raise ValueError("look needs an image")
-    _check_words(chat)
-    return chat, _open(pictures)
-
-
-def _check_words(chat: Any) -> None:
-    if not any(text.strip() for text in prompt_texts(chat)):
-        raise ValueError("the question is empty: give words of the user about the images")
-
-
-def _open(pictures: Sequence[Any]) -> Pictures:
-    return [each if isinstance(each, Video) else open_image(each, f"image {n}") for n, each in enumerate(pictures)]
-
-
-def prompt_texts(chat: Any) -> list[str]:
-    """The texts of a prompt, which is a text or a conversation whose messages have lists of parts."""
-    if isinstance(chat, str):
-        return [chat]
-    return [part["text"] for message in chat for part in message["content"] if part.get("type") == "text"]
 
 
 def _read(
