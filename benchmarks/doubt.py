@@ -6,8 +6,8 @@ answers are sampled with other seeds too. Sampled and changed answers are report
 
 examples:
   grounded-attention data scenes --output data/scenes_31 --images 1200 --seed 31
-  grounded-attention data scenes --output data/scenes_77 --images 1000 --seed 77
-  python -m benchmarks.doubt data/scenes_31 data/scenes_77
+  grounded-attention data scenes --output data/scenes_78 --images 500 --seed 78
+  python -m benchmarks.doubt data/scenes_31 data/scenes_78 --images 300
 """
 
 import argparse
