@@ -9,7 +9,7 @@ often the best head points right on captions.
 
 examples:
   grounded-attention data scenes --output data/scenes_900 --images 900 --seed 5
-  python -m benchmarks.map_reward data/scenes_900 --seeds 5 --steps 180
+  python -m benchmarks.map_reward data/scenes_900 --seeds 5 --steps 60
 """
 
 import argparse
