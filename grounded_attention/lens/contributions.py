@@ -155,7 +155,7 @@ class PathReader(RowReader):
         self._last.append(self._of_rows(outputs[0]))
 
     def _keep_logits(self, model: Any, args: tuple, outputs: Any) -> None:
-        self._logits = outputs.logits[0, -1]
+        self._logits = outputs.logits[0, -1].clone()  # not a part of all
 
     def unembedding(self, model: Any) -> Unembedding:
         """How the model makes logits, from those of the last position."""
