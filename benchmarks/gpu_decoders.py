@@ -19,7 +19,7 @@ from transformers.utils import is_flash_attn_2_available
 
 from grounded_attention.heads.attention_readers import reading
 from grounded_attention.heads.reading import get_observer
-from grounded_attention.lens.look import MOST_HEADS
+from grounded_attention.lens.exchanges import MOST_HEADS
 from grounded_attention.lens.sequences import RowReader
 from grounded_attention.supervision import get_method
 from grounded_attention.supervision.supervise import find_language_model, supervise

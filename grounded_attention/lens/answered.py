@@ -21,21 +21,21 @@ from grounded_attention.utils.plain_text import check_one_of
 
 from .answers import IDS, GivenAnswer, row_answer
 from .batches import READ_ALONE, ExampleRows, pad_answers, read_batch
-from .look import (
+from .exchanges import (
     ALONE,
     Exchange,
     GivenHeads,
     answer_tokens,
     choose_shown,
     layers_of,
+    make_exchange,
     make_lens,
     read_forms,
     read_rows_option,
     ready,
-    said_boxes,
 )
 from .prompts import prompt_texts, read_chat
-from .sequences import add_answer, read_prompts, words_before
+from .sequences import add_answer, read_prompts
 from .word_maps import Lens
 
 logger = logging.get_logger(__name__)
@@ -258,10 +258,7 @@ class ManyLooks:
         for each, prompt, opened in zip(asked, prompts, pictures, strict=True):
             ids = self._tokens(each.answer)
             whole = add_answer(self.model, self.patches.tokenizer, prompt, ids)
-            if self.token_rows == "before":
-                prompt = words_before(prompt)
-                whole = words_before(whole)
-            exchanges.append(Exchange(opened, prompt, whole, said_boxes(self.patches, opened[0], ids)))
+            exchanges.append(make_exchange(self.patches, opened, prompt, whole, self.token_rows))
         rows = [sorted({*each.rows, each.prompt.prompt_length - 1}) for each in exchanges]
         padded = pad_answers(inputs, [each.whole for each in exchanges], self._pad)
         return _Batch(asked, padded, exchanges, rows)

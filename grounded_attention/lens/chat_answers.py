@@ -14,7 +14,7 @@ from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.plain_text import REPLACEMENT
 
 from .chat_requests import ChatRequest, RequestError
-from .look import Exchange, GivenHeads, choose_heads, layers_of, make_lens, ready
+from .exchanges import Exchange, GivenHeads, choose_heads, layers_of, make_lens, ready
 from .prompts import Pictures, read_chat
 from .sequences import AnswerText, RowReader, Sequenced, add_answer, generate, generate_and_read, read_prompt
 

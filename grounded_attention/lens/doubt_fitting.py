@@ -15,7 +15,7 @@ from grounded_attention.metrics.significance import Estimate
 from grounded_attention.utils.progress import with_progress
 
 from .doubt import word_evidence
-from .look import Heads, answer_tokens, ready
+from .exchanges import Heads, answer_tokens, ready
 from .prompts import read_chat
 from .sequences import add_answer, generate, read_prompt
 

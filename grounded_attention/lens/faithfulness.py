@@ -44,7 +44,8 @@ from grounded_attention.utils.progress import with_progress
 
 from . import COVERS, INSTRUCTION
 from .batches import READ_ALONE
-from .look import GivenHeads, answer_tokens, look, ready
+from .exchanges import GivenHeads, answer_tokens, ready
+from .look import look
 from .prompts import prompt_texts, read_chat
 from .sequences import TOKEN_INPUTS, add_answer, read_prompt
 

@@ -20,7 +20,8 @@ from grounded_attention.supervision.supervise import model_device, supervise, un
 from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.open_images import open_image
 
-from .look import GivenHeads, look, ready
+from .exchanges import GivenHeads, ready
+from .look import look
 
 ANCHOR = "<point>"
 # how many times a crop is enlarged; points of a result

@@ -27,7 +27,7 @@ from grounded_attention.utils.named_types import Fields
 
 from .chat_answers import Answer, ChatModel
 from .chat_requests import ChatRequest, RequestError, ServerSettings, read_messages, read_request
-from .look import GivenHeads
+from .exchanges import GivenHeads
 
 logger = logging.get_logger(__name__)
 

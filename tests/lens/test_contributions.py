@@ -10,7 +10,8 @@ from torch.testing import assert_close
 
 from grounded_attention.heads.reading import inputs_on
 from grounded_attention.lens.contributions import contributions, find_decoder, read_path
-from grounded_attention.lens.look import look, ready
+from grounded_attention.lens.exchanges import ready
+from grounded_attention.lens.look import look
 from grounded_attention.lens.sequences import add_answer, read_prompt
 from grounded_attention.supervision.supervise import hides_later_words
 from tests.helpers.tiny_vlm_models import make_pair

@@ -24,7 +24,8 @@ from grounded_attention.heads.examples import AuditExample
 from grounded_attention.heads.heads_file import ChosenHeads
 from grounded_attention.lens.doubt import word_evidence
 from grounded_attention.lens.doubt_fitting import judge_nouns, measure_doubt, names_of_images
-from grounded_attention.lens.look import look, ready
+from grounded_attention.lens.exchanges import ready
+from grounded_attention.lens.look import look
 from grounded_attention.lens.page import lens_page
 from grounded_attention.lens.sequences import add_answer, read_prompt
 from grounded_attention.metrics.calibration import auroc, calibration_error

@@ -13,8 +13,8 @@ from PIL import Image, ImageFilter
 from grounded_attention.commands.look import main
 from grounded_attention.lens import COVERS
 from grounded_attention.lens.batches import READ_ALONE
+from grounded_attention.lens.exchanges import ready
 from grounded_attention.lens.faithfulness import CoveredAnswer, measure_words
-from grounded_attention.lens.look import ready
 from tests.helpers.commands import read_error, read_result
 from tests.helpers.own_rows import write_rows
 from tests.helpers.tiny_vlm_files import save_llava

@@ -254,7 +254,7 @@ def test_half_precision(family):
 def planted_lens(form, rows):
     """A lens of six words, four of them the answer, on two images of 36 tokens; their attention is `rows` (6, 72)."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("grounded_attention.lens.look.read_rows", lambda *arguments: {0: rows[None]})
+        patch.setattr("grounded_attention.lens.exchanges.read_rows", lambda *arguments: {0: rows[None]})
         return look(*LLAVA, FRAMES[:2], "what is", answer="the small cat near", heads=[(0, 0)], form=form)
 
 

@@ -12,7 +12,7 @@ from transformers.utils import logging
 
 from grounded_attention.lens.answered import look_many
 from grounded_attention.lens.answers import GivenAnswer
-from grounded_attention.lens.look import GivenHeads
+from grounded_attention.lens.exchanges import GivenHeads
 from grounded_attention.lens.word_maps import Lens
 from grounded_attention.modeling.finite_numbers import finite_scores
 from grounded_attention.utils.boxes import Boxes, covered_shares
