@@ -1,13 +1,11 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Families whose image is one grid of tokens.
 
-`<family>_frames` is for a video: one layout for each step of its frames, with what the processor reports of the video
-(its grid of steps, rows and columns of patches).
+`<family>_frames` is for a video: one layout for each step of its frames.
 """
 
 import inspect
 import math
-from typing import Any
 
 import numpy as np
 
@@ -16,13 +14,15 @@ from .image_layouts import (
     ImageFrame,
     ImageLayout,
     ImageSettings,
+    VideoSettings,
     center_crop,
     class_tokens,
     ended_rows,
+    even_intervals,
     lines,
     pad_to_square,
+    pooled_intervals,
 )
-from .videos import Video
 
 
 def _llava_frame(settings: ImageSettings) -> tuple[ImageFrame, int, int]:
@@ -44,9 +44,33 @@ def llava(settings: ImageSettings) -> ImageLayout:
     return [np.concatenate([class_tokens(settings), frame.grid(rows, columns)])]
 
 
-def llava_frames(settings: ImageSettings, video: Video, grid: Any) -> list[ImageLayout]:
+def llava_frames(settings: VideoSettings) -> list[ImageLayout]:
     frame, rows, columns = _llava_frame(settings)
-    return [[frame.grid(rows // 2, columns // 2)] for _ in video.frames]  # the model takes means of 2 x 2 patches
+    grid = frame.grid(rows // 2, columns // 2)  # the model takes means of 2 x 2 patches
+    return [[grid] for _ in settings.video.frames]
+
+
+def llava_onevision_frames(settings: VideoSettings) -> list[ImageLayout]:
+    side = settings.square(settings.processor.num_image_tokens)
+    pooled = pooled_intervals(even_intervals(side), math.ceil(side / 2))
+    grid = center_crop(settings, settings.frame).cells(pooled, pooled)
+    steps: list[ImageLayout] = [[grid] for _ in settings.video.frames]
+    return [*steps[:-1], [np.concatenate([grid, NO_BOX])]]
+
+
+def _parted(steps: list[ImageLayout], between: str) -> list[ImageLayout]:
+    """Steps with a text between them."""
+    return [steps[0], *([between, *step] for step in steps[1:])]
+
+
+def internvl_frames(settings: VideoSettings) -> list[ImageLayout]:
+    processor = settings.processor
+    side = settings.square(processor.image_seq_length)
+    grid = center_crop(settings, settings.frame).grid(side, side)
+    steps: list[ImageLayout] = []
+    for number in range(len(settings.video.frames)):
+        steps.append([f"Frame{number + 1}: {processor.start_image_token}", grid, processor.end_image_token])
+    return _parted(steps, "\n")
 
 
 def square(settings: ImageSettings) -> ImageLayout:
@@ -96,17 +120,19 @@ def glm5_next(settings: ImageSettings) -> ImageLayout:
     return [frame.grid(height // factor, width // factor)]
 
 
-def qwen_frames(settings: ImageSettings, video: Video, grid: Any) -> list[ImageLayout]:
-    (steps, rows, columns), merge = grid, settings.get("merge_size")
+def qwen_frames(settings: VideoSettings) -> list[ImageLayout]:
+    merge = settings.get("merge_size")
+    steps, rows, columns = settings.inputs["video_grid_thw"][settings.place].tolist()
     return [[settings.frame.grid(rows // merge, columns // merge)] for _ in range(steps)]
 
 
-def qwen3_frames(settings: ImageSettings, video: Video, grid: Any) -> list[ImageLayout]:
+def qwen3_frames(settings: VideoSettings) -> list[ImageLayout]:
     processor = settings.processor
     start = processor.vision_start_token
     end = processor.vision_end_token
-    steps = zip(video.steps(settings.get("temporal_patch_size")), qwen_frames(settings, video, grid), strict=True)
-    return [[f"<{time:.1f} seconds>{start}", *layout, end] for (_, time), layout in steps]
+    times = [time for _, time in settings.video.steps(settings.get("temporal_patch_size"))]
+    steps = zip(times, qwen_frames(settings), strict=True)
+    return [[f"<{time:.1f} seconds>{start}", *layout, end] for time, layout in steps]
 
 
 def hunyuan_vl(settings: ImageSettings) -> ImageLayout:

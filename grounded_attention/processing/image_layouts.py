@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from .videos import Video
+
 # A patch that shares less than this part of the image's width or height with the image shows padding only.
 SMALLEST_OVERLAP = 1e-9
 
@@ -77,11 +79,13 @@ def window_intervals(count: int, queries: int) -> np.ndarray:
     return even_intervals(count // queries).repeat(queries, axis=0)
 
 
-def pooled_intervals(count: int, pooled: int) -> np.ndarray:
-    """Finds the patches that each value of a bilinear interpolation reads."""
+def pooled_intervals(intervals: np.ndarray, pooled: int) -> np.ndarray:
+    """What each of `pooled` values of a bilinear interpolation reads of intervals in a row, (pooled, 2) float64."""
+    count = len(intervals)
     centre = np.maximum((np.arange(pooled) + 0.5) * (count / pooled) - 0.5, 0.0)
     first = np.floor(centre).astype(np.int64)
-    return np.stack([first, np.minimum(first + 1 + (centre > first), count)], axis=1)
+    last = np.minimum(first + (centre > first), count - 1)
+    return np.stack([intervals[first, 0], intervals[last, 1]], axis=1)
 
 
 # The text of a prompt that stands for one image: strings, and for each picture the boxes (n, 4) of its n tokens, or a
@@ -138,6 +142,16 @@ class ImageSettings:
         if side * side != tokens:
             raise ValueError(f"{type(self.processor).__name__}: {tokens} image tokens do not form a square grid.")
         return side
+
+
+@dataclass(frozen=True, kw_only=True)
+class VideoSettings(ImageSettings):
+    """What the layouts of one video depend on; width and height are those of its frames."""
+
+    video: Video
+    inputs: Mapping[str, Any]  # What the processor made of the batch
+    place: int  # The place of the video among those of the batch
+    part: str = "video_processor"
 
 
 def layout_text(layout: ImageLayout, token: str) -> str:

@@ -15,9 +15,8 @@ from packaging import version
 
 from . import grid_layouts as grids
 from . import tile_layouts as tiles
-from .image_layouts import ImageLayout, ImageSettings, picture_boxes
+from .image_layouts import ImageLayout, ImageSettings, VideoSettings, picture_boxes
 from .number_arrays import to_array
-from .videos import Video
 
 
 @dataclass(frozen=True)
@@ -75,8 +74,9 @@ class ImageTokenFamily:
         arguments (`dict`, *optional*): What the processor needs beside texts and images.
         nested (`bool`, *optional*, defaults to `True`): Whether it takes a list of images for each text, or one list.
         boxes (`str`, *optional*, defaults to `"plain"`): How it writes boxes, one of [`BOX_DIALECTS`].
-        frames (`Callable`, *optional*): Makes the layouts of a video, one for each step, from [`ImageSettings`], the
-            [`Video`] and its grid of patches; `None` for a family whose videos are not read.
+        frames (`Callable`, *optional*): Makes the layouts of a video, one for each step, from its [`VideoSettings`];
+            `None` for a family whose videos are not read.
+        frame_token (`Callable`, *optional*): Returns the token that stands for a patch of a frame.
     """
 
     processor: str
@@ -92,7 +92,8 @@ class ImageTokenFamily:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     nested: bool = True
     boxes: str = "plain"
-    frames: Callable[[ImageSettings, Video, Any], list[ImageLayout]] | None = None
+    frames: Callable[[VideoSettings], list[ImageLayout]] | None = None
+    frame_token: Callable[[Any], str] = Token("video_token")
 
     def arrange(self, images: Sequence[Sequence[Any]]) -> Sequence[Any]:
         """Returns the images of each text as the processor takes them."""
@@ -132,7 +133,9 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
     ),
     "granite4_vision": ImageTokenFamily("Granite4VisionProcessor", tiles.llava_next),
     "video_llava": ImageTokenFamily("VideoLlavaProcessor", grids.llava, boxes="llava"),
-    "llava_onevision": ImageTokenFamily("LlavaOnevisionProcessor", tiles.llava_onevision, boxes="llava"),
+    "llava_onevision": ImageTokenFamily(
+        "LlavaOnevisionProcessor", tiles.llava_onevision, boxes="llava", frames=grids.llava_onevision_frames
+    ),
     "qwen2_vl": ImageTokenFamily("Qwen2VLProcessor", grids.qwen_vl, boxes="qwen2_vl", frames=grids.qwen_frames),
     "qwen2_5_vl": ImageTokenFamily("Qwen2_5_VLProcessor", grids.qwen_vl, boxes="qwen2_5_vl", frames=grids.qwen_frames),
     **dict.fromkeys(
@@ -205,7 +208,13 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
     "fast_vlm": ImageTokenFamily("LlavaProcessor", grids.llava),
     "perception_lm": ImageTokenFamily("PerceptionLMProcessor", tiles.perception_lm),
     "internvl": ImageTokenFamily(
-        "InternVLProcessor", tiles.internvl, settings=_TILES, around=_START_END_IMAGE, boxes="internvl"
+        "InternVLProcessor",
+        tiles.internvl,
+        settings=_TILES,
+        around=_START_END_IMAGE,
+        boxes="internvl",
+        frames=grids.internvl_frames,
+        frame_token=Token("image_token"),
     ),
     "qianfan_ocr": ImageTokenFamily(
         "QianfanOCRProcessor", tiles.internvl, placeholder=Token("image_placeholder_token"), around=_START_END_IMAGE

@@ -7,6 +7,7 @@ Shapes: B batch, N sequence, S texts of an example, T text tokens, P phrases, R 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import count
 from typing import Any, cast
 
 import numpy as np
@@ -18,7 +19,7 @@ from ..utils.open_images import ENOUGH, open_image, picture_size
 from .box_dialects import BOX_DIALECTS, BoxDialect, fit_dialect
 from .chat_prompts import Prompt, end_answer, is_conversation, make_conversation, plain_prompt, render_prompt
 from .grounded_batch import DroppedPhrase, GroundedBatch, as_batch
-from .image_layouts import ImageLayout, ImageSettings, layout_text
+from .image_layouts import ImageLayout, ImageSettings, VideoSettings, layout_text
 from .image_tokens import (
     IMAGE_TOKEN_FAMILIES,
     ImageTokenFamily,
@@ -235,8 +236,8 @@ class PatchGroundingProcessor:
         if labels:
             prompts = [end_answer(prompt, self.tokenizer, f"Example {i}") for i, prompt in enumerate(prompts)]
         inputs, specials = self._run(prompts, pictures, padding, max_length)
-        grids = iter(np.asarray(inputs.get("video_grid_thw", ())).tolist())
-        sequences = [self._read(i, prompts[i], pictures[i], inputs, specials, grids) for i in range(len(prompts))]
+        places = count()
+        sequences = [self._read(i, prompts[i], pictures[i], inputs, specials, places) for i in range(len(prompts))]
         data, dropped = self.ground(sequences, inputs["input_ids"].numpy(), examples)
         if labels:
             special_ids = set(self.tokenizer.all_special_ids)
@@ -363,13 +364,22 @@ class PatchGroundingProcessor:
         arguments = dict(self.family.arguments)
         if videos:
             arguments |= _video_arguments(videos)
-        inputs = self.processor(
-            text=[prompt.text for prompt in prompts],
-            images=arranged,
-            text_kwargs=words,
-            **arguments,
-            images_kwargs={**self.family.settings, **self.image_settings, "return_tensors": "pt"},
-        )
+        try:
+            inputs = self.processor(
+                text=[prompt.text for prompt in prompts],
+                images=arranged,
+                text_kwargs=words,
+                **arguments,
+                images_kwargs={**self.family.settings, **self.image_settings, "return_tensors": "pt"},
+            )
+        except ValueError as error:
+            lengths = {len(video.frames) for video in videos}
+            if len(lengths) < 2:
+                raise
+            name = type(self.processor).__name__
+            raise ValueError(
+                f"{name} does not read videos of {sorted(lengths)} frames together; give as many of each"
+            ) from error
         return {name: value for name, value in inputs.items() if name != "labels"}, specials
 
     def _read(
@@ -379,17 +389,19 @@ class PatchGroundingProcessor:
         pictures: list[Image.Image | Video],
         inputs: Mapping[str, Any],
         specials: bool,
-        grids: Iterator[Any],
+        places: Iterator[int],
     ) -> TokenSequence:
-        """Finds the texts and the image tokens of an example in its sequence; `grids` are those of its videos."""
+        """Finds the texts and the image tokens of an example in its sequence; `places` are those of its videos."""
         name = f"Example {example}"
         sizes = [picture.size for picture in pictures if not isinstance(picture, Video)]
         of_images = iter(image_layouts(self.family, self.processor, sizes, self.image_settings))
         layouts: list[list[ImageLayout]] = []
         for picture in pictures:
             if isinstance(picture, Video):
-                settings = ImageSettings(self.processor, {}, *picture.frames[0].size, True, part="video_processor")
-                layouts.append(cast(Any, self.family.frames)(settings, picture, next(grids, None)))
+                size = picture.frames[0].size
+                place = next(places)
+                settings = VideoSettings(self.processor, {}, *size, True, video=picture, inputs=inputs, place=place)
+                layouts.append(cast(Any, self.family.frames)(settings))
             else:
                 layouts.append([next(of_images)])
         expanded, segments = self._expand(prompt, layouts)
@@ -424,7 +436,8 @@ class PatchGroundingProcessor:
             segments.append((len(expanded), len(expanded) + len(part), place))
             expanded += part
             if found is not None:
-                token = self.picture_tokens[int(found[0] != self.placeholder)]
+                kind = self.family.image_token if found[0] == self.placeholder else self.family.frame_token
+                token = kind(self.processor)
                 expanded += "".join(layout_text(layout, token) for layout in layouts[number])
                 expanded += after if number + 1 == len(layouts) else ""
                 place = found.end()

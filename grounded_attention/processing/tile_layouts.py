@@ -54,11 +54,7 @@ def _any_resolution(
     if most_tiles is not None:
         ratio = math.sqrt(len(kept[0]) * len(kept[1]) / (most_tiles * side**2))
     if ratio > 1.1:  # as LLaVA-OneVision, which then interpolates the patches
-        pooled = []
-        for intervals in kept:
-            start, end = pooled_intervals(len(intervals), int(len(intervals) // ratio)).T
-            pooled.append(np.stack([intervals[start, 0], intervals[end - 1, 1]], axis=1))
-        kept = pooled
+        kept = [pooled_intervals(intervals, int(len(intervals) // ratio)) for intervals in kept]
     return ended_rows(canvas.cells(*kept), len(kept[0]))
 
 

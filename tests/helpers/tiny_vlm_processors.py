@@ -107,6 +107,18 @@ PROCESSORS = {
 }
 
 
+QWEN = ("qwen2_vl.Qwen2VL", {**GRID, "size": {"shortest_edge": 4 * 64, "longest_edge": 20 * 64}})
+# It counts the pixels of all frames
+NEWER_QWEN = ("qwen3_vl.Qwen3VL", {**GRID, "size": {"shortest_edge": 4 * 64, "longest_edge": 120 * 64}})
+# Model type -> folder and class of the processor of videos, and its settings; of others it is that of Qwen.
+VIDEO_PROCESSORS = {
+    "cosmos3_edge": ("cosmos3_edge.Cosmos3Edge", NEWER_QWEN[1]),
+    "llava_next_video": ("llava_next_video.LlavaNextVideo", {"size": {"shortest_edge": TILE}, "crop_size": SQUARE}),
+    "llava_onevision": ("llava_onevision.LlavaOnevision", {"size": SQUARE}),
+    "internvl": ("internvl.InternVL", {"size": SQUARE}),
+}
+
+
 def type_of(key):
     """The model type of a key of `PROCESSORS`; LLaVA has three."""
     if key in ("llava_padded", "llava_pixtral"):
@@ -241,15 +253,15 @@ def placeholder(processor):
 
 def add_videos(processor, model_type):
     """Gives a processor a part for videos, on torchvision or its stand-in, and their places in its chat template."""
-    names = {"cosmos3_edge": "cosmos3_edge.Cosmos3Edge", "llava_next_video": "llava_next_video.LlavaNextVideo"}
     newer = model_type.startswith(("qwen3_vl", "qwen3_5", "qwen4", "cosmos3"))
-    folder, prefix = names.get(model_type, "qwen3_vl.Qwen3VL" if newer else "qwen2_vl.Qwen2VL").split(".")
+    name, settings = VIDEO_PROCESSORS.get(model_type, NEWER_QWEN if newer else QWEN)
+    folder, prefix = name.split(".")
     file = import_with_torchvision(f"transformers.models.{folder}.video_processing_{folder}")
-    grid = {**GRID, "size": {"shortest_edge": 4 * 64, "longest_edge": (20 if folder == "qwen2_vl" else 120) * 64}}
-    crop = {"size": {"shortest_edge": TILE}, "crop_size": SQUARE}
-    settings = crop if folder == "llava_next_video" else grid  # newer ones count the pixels of all frames
     type(processor).video_processor = getattr(file, f"{prefix}VideoProcessor")(**settings, resample=0)
     if processor.chat_template is not None:
-        place = f"{{% elif part['type'] == 'video' %}}{{{{ '{processor.video_token}' }}}}{{% else %}}"
+        video = processor.video_token
+        if settings is QWEN[1]:
+            video = f"<|vision_start|>{video}<|vision_end|>"
+        place = f"{{% elif part['type'] == 'video' %}}{{{{ '{video}' }}}}{{% else %}}"
         processor.chat_template = processor.chat_template.replace("{% else %}", place)
     return processor

@@ -17,23 +17,29 @@ from tests.helpers.tiny_vlm_processors import add_videos, make_processor
 from tests.helpers.tiny_vlm_relatives import PATCH
 
 FAMILIES = [name for name, family in IMAGE_TOKEN_FAMILIES.items() if family.frames is not None]
-WIDTH = 53
-HEIGHT = 37
+# Whose processors stack the frames of all videos, which must be as many.
+STACKED = [name for name in ("internvl", "llava_next_video", "llava_onevision") if name in FAMILIES]
 COUNT = 5
 
 
-def make_frames(count=COUNT, seed=0):
-    return np.random.default_rng(seed).integers(0, 120, (count, HEIGHT, WIDTH, 3), dtype=np.uint8)
+def make_frames(count=COUNT, seed=0, size=(53, 37)):
+    return np.random.default_rng(seed).integers(0, 120, (count, *size[::-1], 3), dtype=np.uint8)
 
 
 def as_video(frames, fps=2.0):
     return open_video([*frames], fps)
 
 
-def embedded(model, patches, video):
-    """What the language model reads, (N, D), and the batch; an image stands before the video."""
-    image = Image.fromarray(make_frames(1, 9)[0])
-    batch = patches("what is here ?", images=[image, video])
+def pair(processor, family):
+    """A model whose tower does not mix patches, and the processor of its image tokens."""
+    model = make_model(family, processor.tokenizer)
+    unmix_patches(model)
+    return model, PatchGroundingProcessor(processor, family)
+
+
+def embedded(model, patches, pictures):
+    """What the language model reads, (N, D), and the batch."""
+    batch = patches("what is here ?", images=pictures)
     seen = []
     hook = find_language_model(model).register_forward_pre_hook(
         lambda module, args, kwargs: seen.append(kwargs["inputs_embeds"][0]), with_kwargs=True
@@ -43,23 +49,26 @@ def embedded(model, patches, video):
     return seen[0], batch
 
 
+@pytest.mark.parametrize("size", [(53, 37), (30, 71)])
+@pytest.mark.parametrize("first", ["image", "video"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_pixels_of_a_frame_change_its_tokens(family):
-    processor = add_videos(make_processor(family, resample=0), family)
-    model = make_model(family, processor.tokenizer)
-    unmix_patches(model)
-    patches = PatchGroundingProcessor(processor, family)
-    frames = make_frames()
-    before, batch = embedded(model, patches, as_video(frames))
+def test_pixels_of_a_frame_change_its_tokens(family, first, size):
+    """An image, or another video, stands before the video."""
+    model, patches = pair(add_videos(make_processor(family, resample=0), family), family)
+    frames = make_frames(size=size)
+    other = as_video(make_frames(COUNT if family in STACKED else 3, seed=9))
+    start = [Image.fromarray(make_frames(1, 9)[0])] if first == "image" else [other]
+    before, batch = embedded(model, patches, [*start, as_video(frames)])
     positions = batch["region_positions"][0].numpy()
     of = batch["region_image"][0].numpy()
-    boxes = batch["region_boxes"][0].numpy().astype(float) * ([WIDTH, HEIGHT] * 2)
+    boxes = batch["region_boxes"][0].numpy().astype(float) * ([*size] * 2)
     steps = [step for step, _ in patches.frame_steps(as_video(frames))]
-    assert {*of.tolist()} == {*range(1 + len(steps))}
+    earlier = 1 if first == "image" else len(patches.frame_steps(other))
+    assert {*of.tolist()} == {*range(earlier + len(steps))}
     generator = np.random.default_rng(3)
     required_count = 0
-    for number, step in enumerate(steps, 1):
-        of_step = of == number
+    for number, step in enumerate(steps, earlier):
+        of_step = (of == number) & batch["region_candidate_mask"][0].numpy()
         sides = (boxes[of_step, 2:] - boxes[of_step, :2]).max(0) / (PATCH * 2)  # of two merged patches
         for frame in step:
             token = generator.choice(np.flatnonzero(of_step))
@@ -67,7 +76,7 @@ def test_pixels_of_a_frame_change_its_tokens(family):
             x2, y2 = np.floor(boxes[token, 2:] + 1e-4).astype(int)
             changed = frames.copy()
             changed[frame, y1:y2, x1:x2] = 255 - changed[frame, y1:y2, x1:x2]
-            after, _ = embedded(model, patches, as_video(changed))
+            after, _ = embedded(model, patches, [*start, as_video(changed)])
             differs = ((after - before).abs().amax(-1) > 1e-5).numpy()
             assert not np.delete(differs, positions).any()
             row = differs[positions]
@@ -78,6 +87,13 @@ def test_pixels_of_a_frame_change_its_tokens(family):
             assert allowed[row].all()
             required_count += required.sum()
     assert required_count >= COUNT
+
+
+@pytest.mark.parametrize("family", STACKED)
+def test_videos_that_cannot_be_stacked_are_refused(family):
+    _, patches = pair(add_videos(make_processor(family), family), family)
+    with pytest.raises(ValueError, match=r"videos of \[3, 5\] frames"):
+        patches("what ?", images=[as_video(make_frames(3)), as_video(make_frames(5))])
 
 
 def test_what_is_no_video_is_refused(tmp_path):
