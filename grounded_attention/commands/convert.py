@@ -19,7 +19,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-from grounded_attention.conversion.errors import CheckpointError, OverrideError
+from grounded_attention.conversion.fields import CheckpointError, OverrideError
 from grounded_attention.families import FAMILIES
 
 from .command_line import Program
@@ -45,7 +45,7 @@ def convert_checkpoint(
         is_volta,
         make_volta_converter,
     )
-    from grounded_attention.tasks.answer_lists import read_answers
+    from grounded_attention.tasks.answering import read_answers
 
     check_output(output, force, tuple(path for path in (checkpoint, config) if path is not None))
     overrides = read_overrides(config)

@@ -40,7 +40,6 @@ from tqdm import tqdm
 
 from grounded_attention.commands.command_line import Positive
 from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
-from grounded_attention.dataset_scripts.regions.files import read_manifest
 from grounded_attention.dataset_scripts.regions.readers import (
     FEATURE_SIZE,
     READERS,
@@ -50,6 +49,7 @@ from grounded_attention.dataset_scripts.regions.readers import (
     source_records,
     source_size,
 )
+from grounded_attention.dataset_scripts.regions.shards import read_manifest
 from grounded_attention.dataset_scripts.regions.writer import (
     MAX_PROBLEMS,
     RegionTableWriter,

@@ -17,8 +17,8 @@ from grounded_attention.dataset_scripts.licences import (
     apply_user_licence,
     check_redistribution,
 )
-from grounded_attention.dataset_scripts.regions.files import INDEX, SHARDS
-from grounded_attention.dataset_scripts.regions.files import MANIFEST as REGIONS
+from grounded_attention.dataset_scripts.regions.shards import INDEX, SHARDS
+from grounded_attention.dataset_scripts.regions.shards import MANIFEST as REGIONS
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.labelling import MANIFEST as LABELS
 from grounded_attention.utils.plain_text import markdown_text

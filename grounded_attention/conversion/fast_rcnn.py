@@ -16,8 +16,7 @@ from grounded_attention.modeling.configuration_fast_rcnn import FastRCNNConfig
 from grounded_attention.modeling.modeling_fast_rcnn import FastRCNNFeatures
 from grounded_attention.utils.named_types import Columns
 
-from .errors import CheckpointError
-from .fields import ConfigFields, settle_fields
+from .fields import CheckpointError, ConfigFields, settle_fields
 from .keys import Conversion, Keys, Rename, Weights, rename_prefix
 from .original_family import UNKNOWN, OriginalFamily
 

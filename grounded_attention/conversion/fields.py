@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The fields of a configuration and their source: the file, --config, or an assumption."""
+"""The fields of a configuration and their source: the file, --config, or an assumption; errors of the converters."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -10,7 +10,23 @@ from transformers import PreTrainedConfig
 
 from grounded_attention.utils.named_types import Columns, Fields
 
-from .errors import CheckpointError, OverrideError
+_MOST_NAMES = 3
+
+
+class CheckpointError(ValueError):
+    """A file that cannot be converted; the message contains the file or key, what was found and what was expected."""
+
+
+class OverrideError(CheckpointError):
+    """A wrong field in --config, or a field of --config that contradicts the file."""
+
+
+def name_some(names: Iterable[str]) -> str:
+    """The first three names and the number of the others, for example `a, b, c and 5 more`."""
+    names = list(names)
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
 
 # Properties of a configuration that it stores in id2label.
 _PROPERTIES = ("answers", "num_labels")

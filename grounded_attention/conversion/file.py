@@ -16,7 +16,7 @@ from torch import Tensor
 from grounded_attention.utils.bounded_files import MAX_CONFIG_BYTES, open_data, read_json
 from grounded_attention.utils.named_types import Fields
 
-from .errors import CheckpointError, OverrideError, name_some
+from .fields import CheckpointError, OverrideError, name_some
 from .keys import plain_key
 
 # What torch names of a pickle that it refuses.

@@ -9,8 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .errors import CheckpointError, name_some
-from .fields import ConfigFields
+from .fields import CheckpointError, ConfigFields, name_some
 
 Keys = Collection[str]
 Weights = Mapping[str, Tensor]

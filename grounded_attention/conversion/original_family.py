@@ -18,8 +18,7 @@ from grounded_attention.modeling.finite_numbers import is_finite
 from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.progress import with_progress
 
-from .errors import CheckpointError, OverrideError, name_some
-from .fields import ConfigFields, make_config, settle_fields
+from .fields import CheckpointError, ConfigFields, OverrideError, make_config, name_some, settle_fields
 from .file import check_family
 from .keys import (
     Conversion,

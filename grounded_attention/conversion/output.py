@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from grounded_attention.utils.named_types import Columns, Fields, Row
 from grounded_attention.utils.whole_files import make_folder
 
-from .errors import CheckpointError, name_some
+from .fields import CheckpointError, name_some
 from .keys import Conversion
 
 # The names of the files of a converted model; the last are the code of its classes.

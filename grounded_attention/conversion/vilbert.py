@@ -5,8 +5,7 @@ from grounded_attention.modeling.configuration_vilbert import ViLBertConfig
 from grounded_attention.modeling.modeling_vilbert import ViLBertForMultiTask, ViLBertForPreTraining, ViLBertModel
 from grounded_attention.utils.named_types import Columns, Fields
 
-from .errors import CheckpointError, OverrideError
-from .fields import ConfigFields
+from .fields import CheckpointError, ConfigFields, OverrideError
 from .keys import Conversion, Weights
 from .original_family import CONSTANTS, OriginalFamily
 

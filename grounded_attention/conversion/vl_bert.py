@@ -23,9 +23,8 @@ from grounded_attention.modeling.modeling_vl_bert import (
 )
 from grounded_attention.utils.named_types import Columns, Fields
 
-from .errors import CheckpointError, OverrideError
 from .fast_rcnn import IGNORED, check_second_head, read_image_fields, rename_image_key
-from .fields import ConfigFields, make_config
+from .fields import CheckpointError, ConfigFields, OverrideError, make_config
 from .keys import Conversion, Keys, Rename, Weights, Wrapper, rename_prefix
 from .original_family import OriginalFamily
 

@@ -14,8 +14,7 @@ import torch
 
 from grounded_attention.utils.named_types import Columns
 
-from .errors import CheckpointError, OverrideError
-from .fields import ConfigFields
+from .fields import CheckpointError, ConfigFields, OverrideError
 from .file import VOLTA
 from .keys import Conversion, Keys, Pairs, Rename, Weights, plain_key, rename_prefix
 from .original_family import CONSTANTS, UNKNOWN, OriginalFamily

@@ -7,8 +7,7 @@ import torch
 
 from grounded_attention.utils.named_types import Columns
 
-from .errors import OverrideError
-from .fields import ConfigFields
+from .fields import ConfigFields, OverrideError
 from .file import VOLTA, read_overrides, recognise
 from .keys import Conversion, Keys, Pairs, Weights
 from .lxmert import LXMERTFamily

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from grounded_attention.utils.named_types import Columns
 
-from .errors import OverrideError
+from .fields import OverrideError
 
 # The mark of such a configuration.
 MARK = "tt_attn_sublayers"

@@ -14,8 +14,7 @@ from typing import Any
 import yaml
 
 import grounded_attention
-from grounded_attention.dataset_scripts.hub.hub_errors import HubError
-from grounded_attention.dataset_scripts.hub.push_commit import SPACE, commit_files, fetch_repository
+from grounded_attention.dataset_scripts.hub.push_commit import SPACE, HubError, commit_files, fetch_repository
 from grounded_attention.utils.safe_paths import own_files
 
 from .settings import HERE, SMALL_MODELS, SMALL_VLM, SpaceSettings

@@ -23,9 +23,8 @@ from grounded_attention.utils.named_types import Columns, Fields, Row
 from grounded_attention.utils.schema import Section, Share, Weight
 
 from .caption_rows import to_rows
-from .masked_task import MaskedTask
+from .masked_task import WORDS, MaskedTask, word_labels
 from .masking import WORD_PROBABILITY, mask_words, word_masker
-from .pretraining_losses import WORDS, word_labels
 from .task import TEXT_AND_REGIONS, Examples, LossComponent, Metric, joined_arguments, region_arguments
 from .vcr import pair_tags
 

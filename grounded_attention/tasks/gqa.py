@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from grounded_attention.dataset_scripts.builders.gqa import read_attention
-from grounded_attention.dataset_scripts.builders.predictions import GQA_NAMES
+from grounded_attention.dataset_scripts.files.records import GQA_NAMES
 from grounded_attention.metrics.gqa_scores import (
     GQAScores,
     gqa_scores,
@@ -19,8 +19,7 @@ from grounded_attention.metrics.item_scores import Scored
 from grounded_attention.pages.failures import Judged
 from grounded_attention.utils.named_types import Batch, Fields, Row
 
-from .answer_lists import FEWEST, Answers, outside
-from .answering import AnsweringTask, AnswerOptions
+from .answering import FEWEST, AnsweringTask, AnswerOptions, Answers, outside
 from .task import Examples, Metric, ScoredFile
 
 GROUP = "gqa"

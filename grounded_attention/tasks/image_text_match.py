@@ -13,8 +13,7 @@ from grounded_attention.utils.named_types import Batch, Fields
 from grounded_attention.utils.schema import Section
 
 from .judges import JudgeContext, Rows
-from .masked_task import MaskedTask
-from .pretraining_losses import RELATIONSHIP
+from .masked_task import RELATIONSHIP, MaskedTask
 from .task import Examples, LossComponent, Metric, identify, seen_arguments
 
 

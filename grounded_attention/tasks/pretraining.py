@@ -20,10 +20,21 @@ from grounded_attention.modeling.task_losses import UNLABELLED
 from grounded_attention.utils.named_types import Columns, Fields, Row
 from grounded_attention.utils.schema import Count, Index, Section, Share, Weight
 
-from .answer_lists import Answers, fitted, read_answers
+from .answering import Answers, fitted, read_answers
 from .caption_rows import to_rows
 from .flipping import flip_some
-from .masked_task import MaskedTask
+from .masked_task import (
+    FEATURE_TARGETS,
+    REGIONS,
+    TEXT_WORDS,
+    WORDS,
+    MaskedTask,
+    labelled,
+    region_labels,
+    region_objectives,
+    text_word_labels,
+    word_labels,
+)
 from .masking import (
     REGION_PROBABILITY,
     WORD_PROBABILITY,
@@ -35,17 +46,6 @@ from .masking import (
     mask_words,
     mean_of_visible,
     word_masker,
-)
-from .pretraining_losses import (
-    FEATURE_TARGETS,
-    REGIONS,
-    TEXT_WORDS,
-    WORDS,
-    labelled,
-    region_labels,
-    region_objectives,
-    text_word_labels,
-    word_labels,
 )
 from .task import (
     TEXT_AND_REGIONS,

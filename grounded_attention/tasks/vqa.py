@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from grounded_attention.dataset_scripts.builders.predictions import VQA_NAMES
+from grounded_attention.dataset_scripts.files.records import VQA_NAMES
 from grounded_attention.metrics.item_scores import ItemScores, Scored
 from grounded_attention.metrics.vqa_accuracy import score_answers, score_questions, soft_targets, vqa_accuracy
 from grounded_attention.pages.failures import Judged
 from grounded_attention.utils.named_types import Batch, Fields, Row
 
-from .answer_lists import FEWEST, Answers, normalise_vqa, outside
-from .answering import AnsweringTask, AnswerOptions
+from .answering import FEWEST, AnsweringTask, AnswerOptions, Answers, normalise_vqa, outside
 from .task import Examples, Metric, ScoredFile
 
 PUBLIC_FEWEST = 9

@@ -8,7 +8,7 @@ from numpy.testing import assert_array_equal
 
 from grounded_attention.commands import import_regions
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.hub.pull_rows import RemoteRows, pull_rows
+from grounded_attention.dataset_scripts.hub.tables import RemoteRows, pull_rows
 from tests.helpers.legacy_region_files import write_adaptive, write_gqa, write_hengyuan, write_volta_h5
 from tests.helpers.region_samples import SIZE, sample
 

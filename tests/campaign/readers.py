@@ -13,7 +13,7 @@ from grounded_attention.commands import build_data, evaluate, import_regions
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.heads.table import HeadTable
 from grounded_attention.labelling.labels import PseudoLabels
-from grounded_attention.tasks.answer_lists import read_answers
+from grounded_attention.tasks.answering import read_answers
 from grounded_attention.training.experiments.models import load_model, make_processor
 from grounded_attention.training.recipes.model_family import head_class
 from grounded_attention.training.recipes.recipe import Model, load_recipe

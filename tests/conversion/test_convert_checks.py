@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import save_file
 
 from grounded_attention.commands.convert import main
-from grounded_attention.conversion.errors import CheckpointError
 from grounded_attention.conversion.fast_rcnn import FAST_RCNN
+from grounded_attention.conversion.fields import CheckpointError
 from grounded_attention.conversion.visualbert import VISUALBERT
 from grounded_attention.conversion.vl_bert import VL_BERT
 from grounded_attention.modeling import (

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from grounded_attention.conversion.errors import CheckpointError, OverrideError
+from grounded_attention.conversion.fields import CheckpointError, OverrideError
 from grounded_attention.conversion.lxmert import LXMERT
 from grounded_attention.conversion.vilbert import VILBERT
 from grounded_attention.modeling import (

@@ -10,7 +10,7 @@ import torch
 from torch.testing import assert_close
 
 from grounded_attention.commands.convert import main
-from grounded_attention.conversion.errors import CheckpointError, OverrideError
+from grounded_attention.conversion.fields import CheckpointError, OverrideError
 from grounded_attention.conversion.volta_families import make_volta_converter
 from tests.conversion.volta_reference import (
     CONFIGS,

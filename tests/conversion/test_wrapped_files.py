@@ -6,8 +6,8 @@ import itertools
 import pytest
 import torch
 
-from grounded_attention.conversion.errors import CheckpointError
 from grounded_attention.conversion.fast_rcnn import FAST_RCNN
+from grounded_attention.conversion.fields import CheckpointError
 from grounded_attention.conversion.file import read_checkpoint
 from grounded_attention.conversion.lxmert import LXMERT
 from grounded_attention.conversion.vilbert import VILBERT

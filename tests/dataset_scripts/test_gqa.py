@@ -6,8 +6,8 @@ import json
 import pytest
 
 from grounded_attention.dataset_scripts.builders.gqa import GQA, read_questions
-from grounded_attention.dataset_scripts.builders.predictions import GQA_NAMES, read_answers, write_answers
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.records import GQA_NAMES, read_answer_file, write_answer_file
 from grounded_attention.dataset_scripts.scenes.annotators import RELATION_WORDS
 from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
 from grounded_attention.dataset_scripts.scenes.language import meaning_of, referents
@@ -157,8 +157,8 @@ def test_missing_files_are_named(data, tmp_path):
 
 def test_predictions_come_back_as_they_were_written(tmp_path):
     answers = {"07333408": "yes", "7333408": "light blue"}
-    write_answers(tmp_path / "predictions.json", answers, **GQA_NAMES)
-    assert read_answers(tmp_path / "predictions.json", **GQA_NAMES) == answers
+    write_answer_file(tmp_path / "predictions.json", answers, **GQA_NAMES)
+    assert read_answer_file(tmp_path / "predictions.json", **GQA_NAMES) == answers
     first = json.loads((tmp_path / "predictions.json").read_text())[0]
     assert first == {"questionId": "07333408", "prediction": "yes"}
 

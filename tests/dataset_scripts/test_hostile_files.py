@@ -40,13 +40,13 @@ from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.safe_pickle import load_pickle, loads
 from grounded_attention.dataset_scripts.files.streaming import json_elements, json_members, text_lines
 from grounded_attention.dataset_scripts.regions.boxes import read_boxes
-from grounded_attention.dataset_scripts.regions.files import KIND as REGION_TABLE
 from grounded_attention.dataset_scripts.regions.readers import read_regions
+from grounded_attention.dataset_scripts.regions.shards import KIND as REGION_TABLE
 from grounded_attention.dataset_scripts.rows import sources
 from grounded_attention.dataset_scripts.rows.box_texts import asked_for, find_mentions
 from grounded_attention.dataset_scripts.rows.raw import RowError
 from grounded_attention.dataset_scripts.rows.reader import grounded_rows
-from grounded_attention.tasks.answer_lists import read_answers
+from grounded_attention.tasks.answering import read_answers
 from grounded_attention.training.recipes.recipe import RecipeError, apply_override, read_yaml
 from grounded_attention.utils.bounded_files import MAX_CONFIG_BYTES, FileError, read_text
 from grounded_attention.utils.open_images import MAX_PIXELS, open_image

@@ -48,7 +48,7 @@ for config, folder in configs.items():
 
 PULL = """
 import datasets
-from grounded_attention.dataset_scripts.hub.pull_rows import find_rows, pull_rows
+from grounded_attention.dataset_scripts.hub.tables import find_rows, pull_rows
 from grounded_attention.dataset_scripts.builders.refcoco import RefCOCO
 print(list(datasets.load_dataset("org/refcoco", "refcoco+")), end=" ")
 splits = pull_rows(find_rows("hub://org/refcoco", "refcoco", RefCOCO, {}))

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.regions.files import KIND
 from grounded_attention.dataset_scripts.regions.reader_h5 import read_h5
+from grounded_attention.dataset_scripts.regions.shards import KIND
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from tests.campaign.sandbox import run_apart
 from tests.helpers.region_samples import write_table

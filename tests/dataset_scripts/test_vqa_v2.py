@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 
-from grounded_attention.dataset_scripts.builders.predictions import VQA_NAMES, read_answers, write_answers
 from grounded_attention.dataset_scripts.builders.vqa_v2 import VQAv2
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.records import VQA_NAMES, read_answer_file, write_answer_file
 
 
 def question(number, image, text="What is this?"):
@@ -95,8 +95,8 @@ def test_missing_files_are_named(data, tmp_path):
 
 def test_predictions_come_back_as_they_were_written(tmp_path):
     answers = {"30000": "two", "9001": "dark red", "train-8": "of own rows"}
-    write_answers(tmp_path / "predictions.json", answers, **VQA_NAMES)
-    assert read_answers(tmp_path / "predictions.json", **VQA_NAMES) == answers
+    write_answer_file(tmp_path / "predictions.json", answers, **VQA_NAMES)
+    assert read_answer_file(tmp_path / "predictions.json", **VQA_NAMES) == answers
     assert json.loads((tmp_path / "predictions.json").read_text())[0] == {"question_id": 30000, "answer": "two"}
 
 
@@ -114,7 +114,7 @@ def test_wrong_predictions_are_named(tmp_path, content, message):
     path = tmp_path / "predictions.json"
     path.write_text(content)
     with pytest.raises(DataError, match=message):
-        read_answers(path, **VQA_NAMES)
+        read_answer_file(path, **VQA_NAMES)
 
 
 def test_real_questions_read_right(shared, tmp_path):
@@ -124,6 +124,6 @@ def test_real_questions_read_right(shared, tmp_path):
     for kind in ("OpenEnded_mscoco_train2014{}_questions", "mscoco_train2014{}_annotations"):
         shutil.copy(source / f"v2_{kind.format('_3000')}.json", folder / f"v2_{kind.format('')}.json")
     rows = build(folder, tmp_path, splits="train").as_dataset("train")
-    predictions = read_answers(source / "golden_predictions.json", **VQA_NAMES)
+    predictions = read_answer_file(source / "golden_predictions.json", **VQA_NAMES)
     assert set(rows["example_id"]) == set(predictions)
     assert {len(answers) for answers in rows["answers"]} == {10}

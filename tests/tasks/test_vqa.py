@@ -10,8 +10,7 @@ import torch
 from grounded_attention.metrics.vqa_accuracy import vqa_accuracy
 from grounded_attention.modeling import VLBertConfig, VLBertForVisualQuestionAnswering
 from grounded_attention.tasks import TASKS
-from grounded_attention.tasks.answer_lists import frequent_answers, read_answers
-from grounded_attention.tasks.answering import answer_targets
+from grounded_attention.tasks.answering import answer_targets, frequent_answers, read_answers
 from grounded_attention.tasks.vqa import VQAOptions
 from grounded_attention.training.loop.data import Collator
 from tests.helpers.task_inputs import task_inputs

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from huggingface_hub import ModelCard, parse_eval_result_entries
 
-from grounded_attention.dataset_scripts.hub.pull_rows import RemoteRows
+from grounded_attention.dataset_scripts.hub.tables import RemoteRows
 from grounded_attention.training.experiments.output import identity
 from grounded_attention.training.experiments.prepared_data import PreparedData
 from grounded_attention.training.publish.card_results import eval_entries

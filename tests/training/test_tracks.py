@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from transformers import AutoModelForVisualQuestionAnswering
 
-from grounded_attention.dataset_scripts.builders.predictions import VQA_NAMES, read_answers
+from grounded_attention.dataset_scripts.files.records import VQA_NAMES, read_answer_file
 from grounded_attention.dataset_scripts.regions.table import RegionTable, RegionTableWriter
 from grounded_attention.training.experiments.prepared_data import open_regions
 from grounded_attention.training.loop.joins import JoinedRegions
@@ -99,10 +99,10 @@ def test_questions_with_and_without_answers(scenes, tmp_path, capsys, run_recipe
     assert found["vqa_accuracy"] == found["figures"]["validation"]["vqa_accuracy"]
     assert found["vqa_accuracy"] == pytest.approx(np.mean(items["vqa_accuracy"]))
     assert found["figures"]["test"] == {"vqa_count": 4}
-    answers = read_answers(run / "predictions_validation.json", **VQA_NAMES)
+    answers = read_answer_file(run / "predictions_validation.json", **VQA_NAMES)
     assert answers == dict(zip(items["example_id"], items["answer"], strict=True))
     assert len(answers) == 5
-    assert len(read_answers(run / "predictions_test.json", **VQA_NAMES)) == 4
+    assert len(read_answer_file(run / "predictions_test.json", **VQA_NAMES)) == 4
     model = AutoModelForVisualQuestionAnswering.from_pretrained(run, trust_remote_code=True)
     assert set(answers.values()) <= set(model.config.id2label.values())
 

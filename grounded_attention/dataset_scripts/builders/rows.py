@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import datasets
 
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.hub.hub_errors import hub_errors
+from grounded_attention.dataset_scripts.hub.push_commit import hub_errors
 from grounded_attention.dataset_scripts.licences import USER_TEXTS, Licence
 from grounded_attention.dataset_scripts.rows.opening import hub_name
 from grounded_attention.dataset_scripts.rows.pictures import picture_digest

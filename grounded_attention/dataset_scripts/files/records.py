@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Checked reading of single values from the records of a user's file; errors name the record."""
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import numpy as np
 
 from grounded_attention.utils.bounded_files import parse_json
 from grounded_attention.utils.plain_text import has_surrogates
+from grounded_attention.utils.whole_files import write_text
 
 from .errors import DataError, data_file
 from .streaming import json_elements, text_lines
@@ -187,3 +189,30 @@ def are_numbers(values: Any, *lengths: int) -> bool:
 def _is_finite(number: float) -> bool:
     # Comparing is exact for an integer of any size, which `float` refuses; a comparison with NaN is false.
     return -MAX_FLOAT32 <= number <= MAX_FLOAT32
+
+
+VQA_NAMES = {"question": "question_id", "answer": "answer"}  # numbers; ids of other rows are texts
+GQA_NAMES = {"question": "questionId", "answer": "prediction"}  # texts, also of digits
+
+
+def write_answer_file(path: Path, answers: Mapping[str, str], question: str, answer: str) -> None:
+    """Writes a file of answers for the server of a challenge: a list of objects with a question and its answer."""
+    numbers = question == VQA_NAMES["question"]
+    rows = []
+    for key, text in answers.items():
+        rows.append({question: int(key) if numbers and key.isdecimal() else key, answer: text})
+    write_text(path, json.dumps(rows))
+
+
+def read_answer_file(path: Path, question: str, answer: str) -> dict[str, str]:
+    """Reads such a file."""
+    answers: dict[str, str] = {}
+    for record in listed(path, f"predictions are a list of objects with {question} and {answer}"):
+        is_text = isinstance(record.values, dict) and isinstance(record.values.get(question), str)
+        if is_text:
+            key = record.text(question)
+        else:
+            key = str(record.integer(question))
+        record.refuse_if(key in answers, "the question has two answers", found=key)
+        answers[key] = record.text(answer)
+    return answers

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Repositories on the Hub: their current state, and the atomic commits by which everything is pushed."""
+"""Repositories on the Hub: their current state, the atomic commits by which everything is pushed, and errors."""
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,14 +9,50 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
-from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
+from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
 from huggingface_hub.utils import are_progress_bars_disabled
 
 from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.named_types import Fields
+from grounded_attention.utils.plain_text import causes, first_sentences
 
-from .hub_errors import hub_errors
+# The HTTP library's error for dropped connections. Which library the Hub's client uses depends on its release.
+CONNECTION_LOST: type[Exception] = next(
+    base for base in HfHubHTTPError.__mro__ if base.__name__ == "HTTPError" and issubclass(base, Exception)
+)
+# What the Hub's client raises; uploads raise plain errors whose cause is one of its own.
+HUB_FAILURES = (OSError, RuntimeError, ValueError, CONNECTION_LOST)
+
+
+class HubError(DataError):
+    """A repository cannot be reached, read or written; the message states what to do."""
+
+
+@contextmanager
+def hub_errors(doing: str, repository: str, hint: str | None = None) -> Iterator[None]:
+    """Turns errors of the Hub's client into one error that names the repository."""
+    try:
+        yield
+    except DataError:
+        raise
+    except HUB_FAILURES as error:
+        raise HubError(f"{doing} failed: {explain_failure(error)}", where=repository, hint=hint) from error
+
+
+def explain_failure(error: BaseException) -> str:
+    """What the Hub or its client said, in one line."""
+    return first_sentences(next((each for each in causes(error) if isinstance(each, CONNECTION_LOST)), error))
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether a second try may succeed: the server or the network failed, not the user."""
+    lost = next((each for each in causes(error) if isinstance(each, CONNECTION_LOST | ConnectionError)), None)
+    if isinstance(lost, HfHubHTTPError):
+        status = lost.response.status_code
+        return status in (408, 412, 429) or status >= 500
+    return lost is not None
+
 
 DATA = "dataset"
 MODEL = "model"

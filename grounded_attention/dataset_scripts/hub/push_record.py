@@ -20,7 +20,7 @@ from grounded_attention.dataset_scripts.builders.local_builder import LocalBuild
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.manifests import sha256
 from grounded_attention.dataset_scripts.licences import SCENES, Licence, read_scenes
-from grounded_attention.dataset_scripts.regions.files import KIND, MANIFEST
+from grounded_attention.dataset_scripts.regions.shards import KIND, MANIFEST
 from grounded_attention.utils import bounded_files
 from grounded_attention.utils.named_types import Columns, Fields, Row
 

@@ -24,8 +24,8 @@ from grounded_attention.utils.bounded_files import AnyPath
 from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.progress import is_quiet
 
-from .files import SHARDS, read_manifest
 from .rows import Regions
+from .shards import SHARDS, read_manifest
 from .writer import MAX_PROBLEMS, RegionTableWriter, ShardWriter, finished_table, skip_or_refuse
 
 # An extractor computes images of the same size together; several batches at once contain more of these.

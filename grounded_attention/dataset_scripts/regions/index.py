@@ -17,8 +17,7 @@ import pyarrow as pa
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.utils.whole_files import whole_file
 
-from .files import COPY_HINT
-from .shards import read_rows
+from .shards import COPY_HINT, read_rows
 
 SCHEMA = pa.schema(
     [pa.field("image_id", pa.string(), nullable=False), pa.field("regions", pa.int64(), nullable=False)]

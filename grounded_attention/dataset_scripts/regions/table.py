@@ -28,10 +28,9 @@ from grounded_attention.utils.bounded_files import AnyPath
 from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.safe_paths import path_below
 
-from .files import COPY_HINT, INDEX, KIND, MANIFEST, SHARDS, add_digest, digest_text, read_manifest
 from .index import read_index
 from .rows import Regions, normalise_boxes
-from .shards import Shard
+from .shards import COPY_HINT, INDEX, KIND, MANIFEST, SHARDS, Shard, add_digest, digest_text, read_manifest
 from .writer import RegionTableWriter
 
 if TYPE_CHECKING:

@@ -17,20 +17,20 @@ from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.safe_paths import refuse_links
 from grounded_attention.utils.whole_files import DRAFT, make_folder, whole_file
 
-from .files import (
+from .index import write_index
+from .rows import Regions, Widths, make_batch, row_widths, validate_regions
+from .shards import (
     INDEX,
     KIND,
     MANIFEST,
     PARTIAL,
     SHARDS,
+    Shard,
     add_digest,
     digest_text,
     read_manifest,
     shard_name,
 )
-from .index import write_index
-from .rows import Regions, Widths, make_batch, row_widths, validate_regions
-from .shards import Shard
 
 SHARD_BYTES = 64 << 20
 # People read the summary: the count of what was skipped is exact, the list has at most this many.

@@ -9,8 +9,8 @@ from typing import Any
 from grounded_attention.processing.phrase import row_texts
 from grounded_attention.utils.named_types import Columns
 
+from .chats import read_messages
 from .columns import XYXY_PIXELS, XYXY_SHARES, Context, has_boxes, images_of, make_row
-from .messages import read_messages
 from .raw import (
     BOX_NAMES,
     Boxes,

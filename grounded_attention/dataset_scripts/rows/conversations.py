@@ -21,8 +21,8 @@ from .box_texts import (
     whole_text,
     without_boxes,
 )
+from .chats import message_texts, messages_in, read_messages, text_places
 from .columns import TEXT_NAMES, Context, boxes_of, images_of, make_row
-from .messages import message_texts, messages_in, read_messages, text_places
 from .raw import (
     BOX_NAMES,
     Boxes,

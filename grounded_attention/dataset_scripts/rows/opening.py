@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
-from grounded_attention.dataset_scripts.hub.hub_errors import hub_errors
+from grounded_attention.dataset_scripts.hub.push_commit import hub_errors
 from grounded_attention.utils.named_types import Columns
 
 from .folders import open_file, open_folder

@@ -56,13 +56,12 @@ from . import (
     statements,
     writers,
     writers_conllu,
-    writers_llava,
     writers_questions,
     writers_refcoco,
 )
-from .drawn import DrawnImage
 from .records import (
     HELD_OUT,
+    DrawnImage,
     draw_described_scene,
     scene_record,
     split_combinations,
@@ -177,7 +176,9 @@ def _write_all(root: Path, images: int, seed: int, num_proc: int, held_out: bool
     files = writers.files(everything, splits) | writers_refcoco.files(everything, splits)
     files |= writers_questions.vqa_files(splits) | writers_questions.gqa_files(splits)
     files |= writers_questions.nlvr2_files(stated)
-    files |= writers_questions.lxmert_files(splits["train"], splits["val"]) | writers_llava.files(seed, splits)
+    files |= writers_questions.lxmert_files(splits["train"], splits["val"]) | writers_questions.llava_files(
+        seed, splits
+    )
     for path, content in files.items():
         make_folder((root / path).parent)
         if not isinstance(content, str | bytes):

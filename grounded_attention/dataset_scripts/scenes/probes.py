@@ -24,13 +24,12 @@ from grounded_attention.utils.whole_files import make_folder, write_text
 from .annotators import RELATION_WORDS
 from .captions import Caption, caption_holds
 from .compositional_questions import INVERSE
-from .drawn import SceneRecord
 from .language import COLOUR_WORDS, NOUNS, PLURALS, meaning_of, with_article
 from .questions import WORDS, related_pair, single_object
-from .records import HELD_OUT, MANIFEST, scene_record, split_numbers
+from .records import HELD_OUT, MANIFEST, SceneRecord, scene_record, split_numbers
 from .statements import COUNTS, count_of
 from .world import COLOURS, SHAPES, relation_holds
-from .writers_llava import share_of
+from .writers_questions import share_of
 from .writers_refcoco import object_boxes, refer
 
 COMPOSITION = "composition"

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Which image has which scene and captions: everything follows from the seed and the number of the image.
+"""Which image has which scene and captions, and what is drawn about it: all follows from the seed and its number.
 
 With combinations held out, the images of train and val and the sentences without an image have none of them, and the
 images of test have many (`Combinations`).
@@ -8,23 +8,84 @@ images of test have many (`Combinations`).
 import json
 import random
 import shutil
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
 
 from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
+from grounded_attention.dataset_scripts.scenes import annotators, compositional_questions, questions
 from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.locks import LOCK, folder_lock
 from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.safe_paths import refuse_links
 from grounded_attention.utils.whole_files import DRAFT, make_folder, write_text
 
-from . import annotators
-from .captions import Caption, caption_holds
-from .drawn import SceneRecord
+from .captions import Caption, Entity, caption_holds
+from .features import Detections
 from .world import Combinations, Scene, draw_scene, holds_out
+
+CHAINS_PER_IMAGE = 16
+
+
+@dataclass(frozen=True)
+class SceneRecord:
+    """One image of the data set: its number and id, its scene, its captions.
+
+    `unrelated` is the index of a caption that was written for another image, if there is one. `combinations` are those
+    that the scene and all texts about it may have.
+    """
+
+    number: int
+    image_id: str
+    scene: Scene
+    captions: tuple[Caption, ...]
+    unrelated: int | None = None
+    combinations: Combinations = Combinations.ALL
+
+    @property
+    def related_captions(self) -> list[Caption]:
+        """The captions that were written for this image."""
+        return [caption for index, caption in enumerate(self.captions) if index != self.unrelated]
+
+    def chains(self, foreign: bool = False) -> dict[Entity, int]:
+        """Returns the chain id, unique in the data set, of every entity in the related captions, or in the `foreign`
+        one, whose entities refer to nothing in this image.
+        """
+        entities = dict[Entity, None]()
+        for index, caption in enumerate(self.captions):
+            if (index == self.unrelated) == foreign:
+                entities |= dict.fromkeys(mention.entity for mention in caption.mentions if mention.entity)
+        first = 1 + CHAINS_PER_IMAGE * self.number
+        numbers = range(first, first + CHAINS_PER_IMAGE)
+        if foreign:
+            numbers = numbers[::-1]
+        return dict(zip(entities, numbers, strict=False))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawnImage(SceneRecord):
+    """One image with all texts about it, the boxes of its objects in pixels, and what a detector finds.
+
+    `expressions` are those of each object; `composed` are questions in the manner of GQA, which entail `entailed`;
+    `pairs` are rows of phrase pairs, `parses` the text of a file, and `sentences` are about a scene without an image.
+    """
+
+    boxes: tuple[tuple[float, ...], ...]
+    detections: Detections
+    expressions: list[list[str]]
+    questions: list[questions.Question]
+    composed: list[compositional_questions.Question]
+    entailed: list[compositional_questions.Question]
+    pairs: list[tuple[str, ...]]
+    parses: str
+    sentences: list[str]
+
+
+Splits = Mapping[str, Sequence[DrawnImage]]  # the images of train, val and test
+Files = Fields  # path -> text, bytes, or what JSON holds
+
 
 SPLITS = ("train", "val", "test")
 

@@ -25,7 +25,7 @@ from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.progress import with_progress
 from grounded_attention.utils.whole_files import write_bytes, write_text
 
-from . import screens, writers_llava
+from . import screens, writers_questions
 from .dataset import check_images, mapper
 from .records import split_numbers, write_once
 from .screens import Screen
@@ -65,7 +65,7 @@ def _write_all(root: Path, count: int, seed: int, num_proc: int) -> Fields:
         write_text(root / f"{name}.json", json.dumps(talks) + "\n")
     asked = " ".join(turn["value"] for _, talk in drawn for turn in talk["conversations"][::2])
     known = [*sorted(set(asked.split())), *"0123456789[],"]
-    for path, text in writers_llava.processor_files(known, PICTURE, PATCH, WORD).items():
+    for path, text in writers_questions.processor_files(known, PICTURE, PATCH, WORD).items():
         write_bytes(root / "processor" / path, text.encode())
     return {"splits": {name: len(numbers) for name, numbers in splits.items()}}
 
@@ -81,7 +81,7 @@ def _draw(seed: int, root: Path, split_of: dict[int, str], number: int) -> tuple
     asked = [*screens.ask(screen, rng)]
     for index, text, kind in rng.sample(asked, len(asked)):
         element = screen.elements[index]
-        box = writers_llava.share_of(screen, element.box)
+        box = writers_questions.share_of(screen, element.box)
         x1, y1, x2, y2 = box
         x = (x1 + x2) / 2
         y = (y1 + y2) / 2

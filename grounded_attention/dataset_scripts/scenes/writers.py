@@ -14,7 +14,6 @@ from grounded_attention.utils.named_types import Fields
 
 from . import shapes
 from .captions import Entity
-from .drawn import DrawnImage, Files, SceneRecord, Splits
 from .language import (
     ALTERNATION,
     EQUIVALENCE,
@@ -25,6 +24,7 @@ from .language import (
     meaning_of,
     relation_between,
 )
+from .records import DrawnImage, Files, SceneRecord, Splits
 from .world import Scene, SceneObject
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

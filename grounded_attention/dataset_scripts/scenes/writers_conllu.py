@@ -14,7 +14,7 @@ from itertools import chain
 
 from .annotators import RELATION_WORDS, VERBS
 from .captions import Caption
-from .drawn import SceneRecord
+from .records import SceneRecord
 
 # The tree of each clause, an item "head:relation" (heads count from 1, 0 is the root). N is a nominal, P a place, I a
 # place in the picture itself, V "is" or "are", S "sits", "lies", ...; a place under a noun becomes `nmod`, else `obl`.

@@ -18,7 +18,7 @@ from grounded_attention.modeling.task_config import plain_answer
 from grounded_attention.processing import FastRCNNImageProcessor
 from grounded_attention.processing.grounded_batch import fit_text_length
 from grounded_attention.processing.processing_grounded import GroundedProcessor, feature_source
-from grounded_attention.tasks.answer_lists import read_answers
+from grounded_attention.tasks.answering import read_answers
 from grounded_attention.training.loop.joins import JoinedRegions
 from grounded_attention.training.recipes.adapters import is_adapter, load_merged, quiet_loading
 from grounded_attention.training.recipes.model_family import (

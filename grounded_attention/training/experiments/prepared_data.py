@@ -15,8 +15,7 @@ from accelerate import PartialState
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.builders.local_builder import LocalBuilder
 from grounded_attention.dataset_scripts.builders.rows import Rows
-from grounded_attention.dataset_scripts.hub.pull_rows import RemoteRows, find_rows, pull_rows
-from grounded_attention.dataset_scripts.hub.tables import is_on_hub
+from grounded_attention.dataset_scripts.hub.tables import RemoteRows, find_rows, is_on_hub, pull_rows
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.dataset_scripts.rows.sources import HELD_OUT, image_order
 from grounded_attention.dataset_scripts.scenes.dataset import write_scenes

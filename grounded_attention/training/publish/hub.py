@@ -24,13 +24,13 @@ from huggingface_hub.utils import disable_progress_bars, enable_progress_bars, v
 from transformers.trainer_utils import HubStrategy
 from transformers.utils import ADAPTER_CONFIG_NAME
 
-from grounded_attention.dataset_scripts.hub.hub_errors import (
+from grounded_attention.dataset_scripts.hub.push_commit import (
     HUB_FAILURES,
     HubError,
     explain_failure,
+    make_commit,
     may_pass,
 )
-from grounded_attention.dataset_scripts.hub.push_commit import make_commit
 from grounded_attention.training.loop.checkpoint import CARD, MANIFEST, TORN, snapshot, step_of
 from grounded_attention.training.loop.resume import STEP
 from grounded_attention.training.recipes.adapters import is_local

@@ -8,8 +8,7 @@ from pathlib import Path
 import yaml
 from jinja2 import Template
 
-from grounded_attention.dataset_scripts.hub.hub_errors import HubError
-from grounded_attention.dataset_scripts.hub.push_commit import CARD, SPACE, commit_files, fetch_repository
+from grounded_attention.dataset_scripts.hub.push_commit import CARD, SPACE, HubError, commit_files, fetch_repository
 from grounded_attention.pages.page import html_page
 from grounded_attention.tasks.score_modules import SCORES
 from grounded_attention.utils.bounded_files import read_text
