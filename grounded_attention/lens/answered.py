@@ -20,7 +20,7 @@ from grounded_attention.utils.open_images import picture_size
 from grounded_attention.utils.plain_text import check_one_of
 
 from .answers import IDS, GivenAnswer, row_answer
-from .batches import READ_ALONE, ExampleRows, pad_answers, read_batch
+from .batches import READ_ALONE, ExampleRows, pad_sequences, read_batch
 from .exchanges import (
     ALONE,
     Exchange,
@@ -35,7 +35,7 @@ from .exchanges import (
     ready,
 )
 from .prompts import prompt_texts, read_chat
-from .sequences import add_answer, read_prompts
+from .sequences import add_answer, pad_token, read_prompts
 from .word_maps import Lens
 
 logger = logging.get_logger(__name__)
@@ -98,11 +98,12 @@ class Asked(NamedTuple):
     chat: Any
     images: list[Any]
     answer: GivenAnswer
+    kind: str = "row"
 
     @property
     def name(self) -> str:
         """What errors call it."""
-        return f"row {self.number}"
+        return f"{self.kind} {self.number}"
 
 
 class Looked(NamedTuple):
@@ -201,7 +202,6 @@ class ManyLooks:
         tokenizer = self.patches.tokenizer
         self._layers = layers_of(self.model, self.chosen)
         self._pictures = frozenset(tokenizer.convert_tokens_to_ids(self.patches.picture_tokens))
-        self._pad = next((each for each in (tokenizer.pad_token_id, tokenizer.eos_token_id) if each is not None), 0)
 
     def look(self, asked: Iterable[Asked], keep: Callable[[Looked], Kept]) -> Iterator[Kept]:
         """What `keep` makes of the look of each row, in their order."""
@@ -260,7 +260,7 @@ class ManyLooks:
             whole = add_answer(self.model, self.patches.tokenizer, prompt, ids)
             exchanges.append(make_exchange(self.patches, opened, prompt, whole, self.token_rows))
         rows = [sorted({*each.rows, each.prompt.prompt_length - 1}) for each in exchanges]
-        padded = pad_answers(inputs, [each.whole for each in exchanges], self._pad)
+        padded = pad_sequences(inputs, [each.whole for each in exchanges], pad_token(self.patches.tokenizer))
         return _Batch(asked, padded, exchanges, rows)
 
     def _tokens(self, answer: GivenAnswer) -> Sequence[int]:

@@ -194,18 +194,35 @@ class _FiniteLogits(LogitsProcessor):
         return scores
 
 
+def pad_token(tokenizer: Any) -> int:
+    """The token with which sequences are padded: any, since it is masked."""
+    known = (tokenizer.pad_token_id, tokenizer.eos_token_id)
+    return next((token for token in known if token is not None), 0)
+
+
 @torch.no_grad()
-def generate(model: Any, patches: PatchGroundingProcessor, prompt: Sequenced, **options: Any) -> list[int]:
-    """The tokens of the answer that a model generates, greedily by default, none of them an image."""
-    tokenizer = patches.tokenizer
-    inputs = inputs_on(prompt.inputs, model)
-    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    pictures = tokenizer.convert_tokens_to_ids(patches.picture_tokens)
-    greedy = {"do_sample": False, "num_beams": 1, "pad_token_id": pad, "bad_words_ids": [[each] for each in pictures]}
+def generate_tokens(model: Any, patches: PatchGroundingProcessor, inputs: Batch, **options: Any) -> Tensor:
+    """The tokens of the answers that a model generates, (B, n), greedily by default, none of them an image; prompts are
+    padded on the left.
+    """
+    inputs = inputs_on(inputs, model)
+    count, length = inputs["input_ids"].shape
+    pictures = patches.tokenizer.convert_tokens_to_ids(patches.picture_tokens)
+    greedy = {
+        "do_sample": False,
+        "num_beams": 1,
+        "pad_token_id": pad_token(patches.tokenizer),
+        "bad_words_ids": [[each] for each in pictures],
+    }
     checks = LogitsProcessorList([*options.get("logits_processor", ()), _FiniteLogits()])
     fixed = {"return_dict_in_generate": False, "logits_processor": checks}
     tokens = model.generate(**inputs, **greedy | options | fixed)
-    return tokens[0, prompt.prompt_length :].tolist()
+    return tokens[:: len(tokens) // count, length:]  # of several answers to one prompt the first
+
+
+def generate(model: Any, patches: PatchGroundingProcessor, prompt: Sequenced, **options: Any) -> list[int]:
+    """The tokens of the answer to one prompt, see `generate_tokens`."""
+    return generate_tokens(model, patches, prompt.inputs, **options)[0].tolist()
 
 
 # Options of `generate` with which each pass reads the tokens that follow, of one sequence.
