@@ -43,7 +43,8 @@ logger = logging.get_logger(__name__)
 BATCH = 8
 WINDOW = 16  # batches, of whose rows those of like length are read together
 LETTERS = 4  # of a token, about
-MANY_FORMS = ("plain", "sinks", *ALONE)
+BATCHED = ("plain", "sinks")  # forms of which several rows are read in one pass
+MANY_FORMS = (*BATCHED, *ALONE)
 Kept = TypeVar("Kept")
 
 
@@ -266,12 +267,12 @@ class ManyLooks:
     def _tokens(self, answer: GivenAnswer) -> Sequence[int]:
         if answer.tokens is None:
             return answer_tokens(self.patches, str(answer.text))
-        known = len(self.patches.tokenizer)
+        known = unwrap_model(self.model).config.get_text_config().vocab_size
         for token in answer.tokens:
             if token in self._pictures or not 0 <= token < known:
                 raise ValueError(
-                    f"token {token} of the answer is an image, or none of the {known} of the model's tokenizer: was "
-                    "it answered by this model?"
+                    f"token {token} of the answer is an image, or none of the {known} of the model: was it answered "
+                    "by this model?"
                 )
         return answer.tokens
 

@@ -98,8 +98,10 @@ def choose_shown(model: Any, heads: GivenHeads, forms: tuple[str, ...]) -> Chose
     return choose_heads(model, heads)
 
 
-def answer_tokens(patches: PatchGroundingProcessor, answer: str) -> list[int]:
-    """The tokens of a written answer; a ValueError if one of them is an image, or ends texts."""
+def answer_tokens(patches: PatchGroundingProcessor, answer: Any) -> list[int]:
+    """The tokens of a written answer; a ValueError if it is no text, or one of them is an image, or ends texts."""
+    if not isinstance(answer, str):
+        raise ValueError(f"answer: expected a text, found {type(answer).__name__}; lists are for lists of questions")
     patches.check_text(answer, "answer")
     return patches.tokenizer(answer, add_special_tokens=False)["input_ids"]
 

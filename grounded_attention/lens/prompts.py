@@ -28,6 +28,8 @@ def read_chat(
     if (text is None) == (messages is None):
         raise ValueError("give either text or messages")
     if messages is None:
+        if not isinstance(text, str):
+            raise ValueError(f"text: expected words, found {type(text).__name__}; a conversation is given as messages")
         if not given_images:
             raise ValueError("look needs an image")
         _check_words(text)

@@ -202,8 +202,9 @@ def pad_token(tokenizer: Any) -> int:
 
 @torch.no_grad()
 def generate_tokens(model: Any, patches: PatchGroundingProcessor, inputs: Batch, **options: Any) -> Tensor:
-    """The tokens of the answers that a model generates, (B, n), greedily by default, none of them an image; prompts are
-    padded on the left.
+    """The tokens of the answers that a model generates, (B, n), greedily by default, none of them an image.
+
+    Prompts of several lengths are padded on the left.
     """
     inputs = inputs_on(inputs, model)
     count, length = inputs["input_ids"].shape
@@ -291,6 +292,7 @@ class RowReader(AttentionReader):
             kept = states._replace(rows=states.rows.clone(), keys=key.new_empty(0))  # no parts of large tensors
             self._parts[layer].append(_Part(part, kept, length))
 
+    @torch.no_grad()
     def of(self, wanted: Sequence[int], layers: Iterable[int] | None = None) -> dict[int, Tensor] | None:
         """Layer -> attention of rows (H, Q, R), float32 on the CPU; `None` if not all of them were kept."""
         read = {}

@@ -1,0 +1,173 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Many questions in one call of `look` equal single calls: answers that are generated together, and given ones."""
+
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from transformers import StoppingCriteria
+
+from grounded_attention.heads.doubt_model import DoubtModel
+from grounded_attention.heads.heads_file import ChosenHeads
+from grounded_attention.lens.look import look
+from tests.helpers.tiny_vlm_models import make_pair
+from tests.helpers.tiny_vlm_processors import PROCESSORS, add_videos, make_processor, type_of
+from tests.lens.answered_rows import ANSWERS, HEADS, ROWS
+
+FAMILIES = [name for name in PROCESSORS if type_of(name) == name]
+LLAVA = make_pair("llava")
+IMAGES = [row["image"] for row in ROWS]
+TEXTS = [row["text"] for row in ROWS]
+
+
+def words_only(processor, count=4):
+    """Options of `generate` for answers of so many tokens, none of them special."""
+    special = [token for token in processor.tokenizer.all_special_ids if token is not None]
+    return {"max_new_tokens": count, "min_new_tokens": count, "suppress_tokens": special}
+
+
+def assert_equal(many, alone):
+    assert (many.texts, many.words, many.heads) == (alone.texts, alone.words, alone.heads)
+    assert (many.form, many.rows, many.crop, many.names) == (alone.form, alone.rows, alone.crop, alone.names)
+    assert_allclose(many.attention, alone.attention, atol=1e-5)
+    assert_allclose(many.share, alone.share, atol=1e-5)
+    assert (many.token_images == alone.token_images).all()
+    assert many.doubts == pytest.approx(alone.doubts)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_generated_answers_equal_single_looks(family):
+    """Prompts of several lengths, pictures of several sizes, in one batch."""
+    model, processor = make_pair(family)
+    options = words_only(processor)
+    lenses = look(model, processor, IMAGES[:3], TEXTS[:3], heads="all", **options)
+    for image, text, lens in zip(IMAGES, TEXTS, lenses, strict=False):
+        assert_equal(lens, look(model, processor, image, text, heads="all", **options))
+
+
+class EndsAt(StoppingCriteria):
+    """Ends each answer behind a token, as texts that stop do."""
+
+    def __init__(self, token):
+        self.token = token
+
+    def __call__(self, input_ids, scores, **kwargs):
+        return input_ids[:, -1] == self.token
+
+
+@pytest.mark.parametrize("how", ["eos", "list", "criterion"])
+def test_answers_end_apart(how):
+    model, processor = LLAVA
+    options = words_only(processor, 8) | {"min_new_tokens": 0}
+    longest = look(model, processor, IMAGES[0], TEXTS[0], heads=HEADS, **options)
+    token = processor.tokenizer(longest.words[-1].text, add_special_tokens=False)["input_ids"][0]
+    if how == "criterion":
+        options["stopping_criteria"] = [EndsAt(token)]
+    else:
+        options["eos_token_id"] = token if how == "eos" else [token, processor.tokenizer.eos_token_id]
+    lenses = look(model, processor, IMAGES, TEXTS, heads=HEADS, **options)
+    for image, text, lens in zip(IMAGES, TEXTS, lenses, strict=True):
+        assert_equal(lens, look(model, processor, image, text, heads=HEADS, **options))
+    assert len({len(lens.words) for lens in lenses}) > 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"form": "relative", "heads": HEADS},
+        {"form": "rollout"},
+        {"form": "tam"},
+        {"heads": "auto", "form": "sinks"},
+        {"rows": "before", "heads": HEADS},
+        {"again": True, "heads": HEADS},
+        {"num_beams": 2, "num_return_sequences": 2, "heads": HEADS},
+    ],
+)
+def test_options_are_those_of_single_looks(options):
+    """Forms that are read one by one, and beams."""
+    options = words_only(LLAVA[1]) | options
+    lenses = look(*LLAVA, IMAGES, TEXTS, **options)
+    for image, text, lens in zip(IMAGES, TEXTS, lenses, strict=True):
+        alone = look(*LLAVA, image, text, **options)
+        assert_equal(lens, alone)
+        if "again" in options:
+            assert_equal(lens.second, alone.second)
+
+
+@pytest.mark.parametrize("form", ["plain", "contribution"])
+def test_answers_may_be_given(form):
+    """The others are generated."""
+    options = words_only(LLAVA[1])
+    given = [ANSWERS[0], None, "", ANSWERS[3], None]
+    lenses = look(*LLAVA, tuple(IMAGES), tuple(TEXTS), answer=given, form=form, **options)
+    for image, text, answer, lens in zip(IMAGES, TEXTS, given, lenses, strict=True):
+        assert_equal(lens, look(*LLAVA, image, text, answer=answer, form=form, **options))
+
+
+def test_several_images_conversations_and_videos():
+    processor = add_videos(make_processor("qwen2_5_vl"), "qwen2_5_vl")
+    pair = make_pair("qwen2_5_vl")[0], processor
+    options = words_only(processor) | {"heads": HEADS}
+    lenses = look(*pair, [IMAGES[:2], IMAGES[2]], TEXTS[:2], **options)
+    assert_equal(lenses[0], look(*pair, IMAGES[:2], TEXTS[0], **options))
+    assert_equal(lenses[1], look(*pair, IMAGES[2], TEXTS[1], **options))
+
+    turns = []
+    frames = [IMAGES[0]] * 3
+    for part in ({"type": "image"}, {"type": "image", "image": IMAGES[1]}, {"type": "video", "video": frames}):
+        turns.append([{"role": "user", "content": [part, {"type": "text", "text": "what ?"}]}])
+    for chats, images in ((turns, [IMAGES[2], None, None]), (turns[1:2], None)):
+        lenses = look(*pair, images, messages=chats, **options)
+        for image, chat, lens in zip(images or [None], chats, lenses, strict=True):
+            assert_equal(lens, look(*pair, image, messages=chat, **options))
+
+
+def test_doubt_is_that_of_single_looks():
+    doubt = DoubtModel(0.1, 1.0, -2.0, 0.5, ["cat", "dog", "ball", "balls"])
+    heads = ChosenHeads(tuple(HEADS), source="a test", doubt=doubt)
+    lenses = look(*LLAVA, IMAGES, TEXTS, answer=ANSWERS, heads=heads)
+    for image, text, answer, lens in zip(IMAGES, TEXTS, ANSWERS, lenses, strict=True):
+        assert_equal(lens, look(*LLAVA, image, text, answer=answer, heads=heads))
+    assert any(lens.doubts for lens in lenses)
+
+
+def test_no_question_has_no_look():
+    assert look(*LLAVA, [], []) == []
+
+
+CHAT = [{"role": "user", "content": "what ?"}]
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        ({"images": IMAGES[:3], "text": ["what ?"]}, "images: .* 1 questions, found 3 entries"),
+        ({"images": IMAGES[:1], "text": TEXTS[:2]}, "images: .* 2 questions, found 1 entries"),
+        ({"images": IMAGES[0], "text": TEXTS[:2]}, "images: .* 2 questions, found Image"),
+        ({"images": IMAGES[:2], "text": TEXTS[:2], "answer": "a"}, "answer: .* 2 questions, found str"),
+        ({"images": IMAGES[:2], "text": TEXTS[:2], "answer": ["a"]}, "answer: .* 2 questions, found 1 entries"),
+        ({"images": IMAGES[:2], "text": "what ?", "answer": ["a", "b"]}, "answer: expected a text, found list"),
+        ({"images": IMAGES[:2], "text": ["what ?", " "]}, "question 1: the question is empty"),
+        ({"images": [IMAGES[0], None], "text": TEXTS[:2]}, "question 1: look needs an image"),
+        ({"text": TEXTS[:2]}, "question 0: look needs an image"),
+        ({"images": IMAGES[:2], "text": ["what ?", 3]}, "question 1: text: expected words, found int"),
+        ({"images": IMAGES[:1], "text": CHAT}, "question 0: text: expected words, found dict"),
+        ({"images": IMAGES[:2], "messages": [CHAT, []]}, "question 1: messages"),
+        ({"images": IMAGES[:1], "text": ["what ?"], "messages": [CHAT]}, "either text or messages"),
+        ({"images": IMAGES[:1], "messages": []}, "messages"),
+        ({"images": IMAGES[:2], "text": TEXTS[:2], "video": IMAGES[:2]}, "video is that of one question"),
+        ({"images": [IMAGES[0], "no.png"], "text": TEXTS[:2]}, r"question 1: .*no\.png"),
+    ],
+)
+def test_ambiguous_lists_are_refused(given, message):
+    with pytest.raises(ValueError, match=message) as error:
+        look(*LLAVA, given.pop("images", None), given.pop("text", None), **given)
+    assert "\n" not in str(error.value)
+
+
+def test_attention_that_is_no_number_names_the_question():
+    model, processor = make_pair("llava")
+    with torch.no_grad():
+        model.model.language_model.layers[0].self_attn.q_proj.weight.fill_(torch.inf)
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        look(model, processor, IMAGES, TEXTS, answer=ANSWERS, heads="all")
