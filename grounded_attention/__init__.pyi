@@ -94,7 +94,6 @@ from .supervision.steering import steer_heads as steer_heads
 from .tasks import TASKS as TASKS
 from .tasks import Task as Task
 from .training.loop.grounding_collator import GroundingCollator as GroundingCollator
-from .training.loop.head_report import HeadReport as HeadReport
 from .training.loop.map_reward import MapReward as MapReward
 from .training.loop.responses import response_batch as response_batch
 from .training.loop.rewarded import AttentionTeacher as AttentionTeacher
@@ -102,8 +101,9 @@ from .training.loop.rewarded import GroundedDPOTrainer as GroundedDPOTrainer
 from .training.loop.rewarded import GroundedGRPOTrainer as GroundedGRPOTrainer
 from .training.loop.trainer import GroundingTrainer as GroundingTrainer
 from .training.loop.trainer_mixin import GroundingTrainerMixin as GroundingTrainerMixin
+from .training.loop.trainer_mixin import HeadReport as HeadReport
 from .training.loop.trainer_mixin import grounding_loss as grounding_loss
 from .training.recipes.recipe import load_recipe as load_recipe
-from .training.trainers.options import TrainerOptions as TrainerOptions
+from .training.trainers.followed_rows import TrainerOptions as TrainerOptions
 
 __version__: str

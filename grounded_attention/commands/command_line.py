@@ -25,7 +25,7 @@ from grounded_attention.utils.bounded_files import MAX_COUNT, MAX_PROCESSES, MAX
 from grounded_attention.utils.extras import explain_missing_extra
 from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.plain_text import causes, first_sentences, printable, shorten_values, visible
-from grounded_attention.utils.process_group import leave_group
+from grounded_attention.utils.processes import leave_group
 from grounded_attention.utils.project import PACKAGE, refuse_run
 
 

@@ -169,7 +169,7 @@ def ground_in_regions(model: str, loading: ModelOptions, finding: RegionOptions,
     from transformers.utils import logging
 
     from grounded_attention.modeling import pipeline_visual_grounding
-    from grounded_attention.modeling.caption_phrases import find_phrases
+    from grounded_attention.modeling.grounding_items import find_phrases
     from grounded_attention.training.experiments.pretrained import find_device, load_pipeline
 
     phrases, way = find_phrases(asked.caption, asked.phrases)

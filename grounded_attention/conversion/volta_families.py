@@ -13,8 +13,7 @@ from .keys import Conversion, Keys, Pairs, Weights
 from .lxmert import LXMERTFamily
 from .vilbert import ViLBertFamily
 from .visualbert import EMBEDDINGS, VisualBERTFamily
-from .volta import FEED_FORWARD, SELF_ATTENTION, VoltaFamily
-from .volta_schedule import MARK, STREAMS, Layers, Step, VoltaConfig
+from .volta import FEED_FORWARD, MARK, SELF_ATTENTION, STREAMS, Layers, Step, VoltaConfig, VoltaFamily
 
 _DECODERS = "cls.imagePredictions.decoder_dict."
 # Number of what pre-training predicts of regions -> our name in ViLBERT, and our head in LXMERT.

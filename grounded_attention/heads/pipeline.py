@@ -11,8 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from grounded_attention.modeling.caption_phrases import find_phrases
-from grounded_attention.modeling.grounding_items import GroundingItem, download_image, is_url, read_caption
+from grounded_attention.modeling.grounding_items import (
+    GroundingItem,
+    download_image,
+    find_phrases,
+    is_url,
+    read_caption,
+)
 from grounded_attention.modeling.pipeline_visual_grounding import VisualGroundingPipeline
 from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.modeling.caption_phrases import SPACY_MODEL, content_words
+from grounded_attention.modeling.grounding_items import SPACY_MODEL, content_words
 from grounded_attention.processing.phrase import Phrase, read_phrase
 from grounded_attention.utils.named_types import Fields, Row
 from grounded_attention.utils.whole_words import whole_words

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Labels many captions in parts of a fixed number of captions (`files/parts.py`); one batch is in memory at a time."""
+"""Labels many captions in parts of a fixed number of captions (`files/manifests.py`); one batch at a time."""
 
 import hashlib
 import json
@@ -17,13 +17,18 @@ from PIL import Image
 from tqdm import tqdm
 
 from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
-from grounded_attention.dataset_scripts.files.manifests import refuse_strays, sha256
-from grounded_attention.dataset_scripts.files.parts import join_parts, make_parts, refuse_changes
+from grounded_attention.dataset_scripts.files.manifests import (
+    join_parts,
+    make_parts,
+    refuse_changes,
+    refuse_strays,
+    sha256,
+)
 from grounded_attention.dataset_scripts.regions.extraction_run import join_processes
 from grounded_attention.tasks.caption_rows import KEPT, to_rows
-from grounded_attention.utils.locks import folder_lock
 from grounded_attention.utils.named_types import Columns, Fields, Row
 from grounded_attention.utils.open_images import open_image
+from grounded_attention.utils.processes import folder_lock
 from grounded_attention.utils.whole_files import delete_folder, make_folder
 
 from . import MANIFEST

@@ -10,7 +10,7 @@ import torch
 
 from grounded_attention.heads.doubt_model import DoubtModel, check_kinds
 from grounded_attention.heads.examples import AuditExample, Images, find_picture
-from grounded_attention.metrics.calibration import auroc, calibration_error
+from grounded_attention.metrics.classification import auroc, calibration_error
 from grounded_attention.metrics.significance import Estimate
 from grounded_attention.utils.progress import with_progress
 

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from grounded_attention.dataset_scripts.files.errors import refuse_if
-from grounded_attention.dataset_scripts.files.parts import join_parts, make_parts
+from grounded_attention.dataset_scripts.files.manifests import join_parts, make_parts
 from grounded_attention.dataset_scripts.regions.extraction_run import join_processes
 from grounded_attention.supervision.supervise import model_device
-from grounded_attention.utils.locks import folder_lock
 from grounded_attention.utils.named_types import Fields, Row
+from grounded_attention.utils.processes import folder_lock
 from grounded_attention.utils.whole_files import delete_folder, make_folder
 
 from .answered import Looked, ManyLooks, ask_row

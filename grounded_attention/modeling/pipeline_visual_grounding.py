@@ -23,9 +23,8 @@ from transformers.pipelines.pt_utils import PipelineDataset, PipelineIterator
 from transformers.utils import logging
 
 from .attention_calls import AttentionCall, layer_names
-from .caption_phrases import BY_WORDS, find_phrases, unknown_words
 from .finite_numbers import finite_scores
-from .grounding_items import GroundingItem, read_caption
+from .grounding_items import BY_WORDS, GroundingItem, find_phrases, read_caption, unknown_words
 from .pipeline_regions import RegionSource, load_features
 from .sequence_inputs import asking_tokens
 

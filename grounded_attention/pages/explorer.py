@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from grounded_attention.heads.example_attention import ExampleAttention
-from grounded_attention.modeling.caption_phrases import FUNCTION_WORDS
+from grounded_attention.modeling.grounding_items import FUNCTION_WORDS
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.utils.named_types import Columns, Fields
 

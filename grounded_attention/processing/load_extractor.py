@@ -6,9 +6,8 @@ from typing import Any
 
 import torch
 
-from .feature_pixels import load_feature_processor
 from .region_detection import BoxSource, GivenBoxes, load_detector
-from .region_extraction import RegionExtractor
+from .region_extraction import RegionExtractor, load_feature_processor
 
 
 def load_extractor(

@@ -16,7 +16,7 @@ from PIL import Image
 from grounded_attention.heads.example_attention import ExampleAttention, capture_image
 from grounded_attention.lens.look import look
 from grounded_attention.lens.word_maps import Lens
-from grounded_attention.modeling.caption_phrases import unknown_words
+from grounded_attention.modeling.grounding_items import unknown_words
 from grounded_attention.training.experiments.pretrained import load_pipeline, load_vlm
 from grounded_attention.utils.open_images import ENOUGH, open_image
 from grounded_attention.utils.plain_text import first_sentences

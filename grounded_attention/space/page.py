@@ -14,7 +14,7 @@ import gradio as gr
 from PIL import Image
 
 from grounded_attention.lens.page import lens_page
-from grounded_attention.modeling.caption_phrases import BY_WORDS, find_phrases
+from grounded_attention.modeling.grounding_items import BY_WORDS, find_phrases
 from grounded_attention.pages.explorer import explorer, explorer_body
 from grounded_attention.pages.overlay import embed
 from grounded_attention.pages.page import html_page, note

@@ -28,8 +28,7 @@ from .alignment import (
     sequence_pairs,
 )
 from .attention_function import SupervisedAttention
-from .box_loss import BoxLoss
-from .layer_losses import LayerReport, sum_layers
+from .layer_losses import BoxLoss, LayerReport, sum_layers
 from .row_states import AttentionPair
 from .score_masks import LOWEST_SCORE
 from .supervise import call_layers, hides_later_words, supervise

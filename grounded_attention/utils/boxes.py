@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .iou import IOU_THRESHOLD as IOU_THRESHOLD
+# A region is what a gold box means if their intersection over union (IoU) is at least this.
+IOU_THRESHOLD = 0.5
+
 
 Boxes = npt.ArrayLike
 

@@ -24,7 +24,7 @@ from grounded_attention.dataset_scripts.scenes.probes import evidence, foils, sc
 from grounded_attention.dataset_scripts.scenes.records import scene_record
 from grounded_attention.dataset_scripts.scenes.shapes import paint
 from grounded_attention.training.experiments import suites
-from grounded_attention.training.experiments.evidence import draw_others, picture_views, write_regions
+from grounded_attention.training.experiments.scoring import draw_others, picture_views, write_regions
 from grounded_attention.utils.boxes import box_iou
 from tests.commands.untrained_models import untrained_models
 from tests.helpers.tiny_vlm_recipes import save_llava

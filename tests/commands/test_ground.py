@@ -13,9 +13,9 @@ from transformers import BertConfig
 
 from grounded_attention.commands.ground import main
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
-from grounded_attention.modeling import FastRCNNConfig, VLBertModel, caption_phrases
+from grounded_attention.modeling import FastRCNNConfig, VLBertModel, grounding_items
 from grounded_attention.modeling.attention_calls import one_stream_calls
-from grounded_attention.modeling.caption_phrases import content_words, find_phrases
+from grounded_attention.modeling.grounding_items import content_words, find_phrases
 from grounded_attention.modeling.pipeline_visual_grounding import choose_layers
 from grounded_attention.processing import FastRCNNImageProcessor, VLBertProcessor
 from grounded_attention.processing.phrase import Phrase
@@ -252,7 +252,7 @@ def test_phrases_may_be_spans():
 
 
 def test_without_spacy_each_content_word_is_a_phrase(monkeypatch):
-    monkeypatch.setattr(caption_phrases, "_has_spacy", lambda: False)
+    monkeypatch.setattr(grounding_items, "_has_spacy", lambda: False)
     found, way = find_phrases("The man's red-haired dog is on a mat.")
     assert [phrase.text for phrase in found] == ["man's", "red-haired", "dog", "mat"]
     assert way == "each content word"

@@ -13,7 +13,7 @@ from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.manifests import ManifestKind
 from grounded_attention.dataset_scripts.regions.rows import validate_regions
 from grounded_attention.dataset_scripts.regions.table import RegionTable, RegionTableWriter, normalise_boxes
-from grounded_attention.utils.locks import FolderInUse
+from grounded_attention.utils.processes import FolderInUse
 from tests.helpers.region_samples import PROVENANCE, sample, write_table
 
 # A value with fewer dimensions than its array is that of the second region alone.

@@ -21,7 +21,7 @@ from grounded_attention.dataset_scripts.scenes.records import image_id, scene_re
 from grounded_attention.dataset_scripts.scenes.world import relation_holds
 from grounded_attention.dataset_scripts.scenes.writers import WORDS
 from grounded_attention.dataset_scripts.scenes.writers_refcoco import object_boxes
-from grounded_attention.metrics.amber import Described, description_metrics
+from grounded_attention.metrics.object_hallucination import Described, description_metrics
 
 IMAGES = 24
 

@@ -13,7 +13,7 @@ from accelerate import PartialState
 
 from grounded_attention.heads.measure import audit
 from grounded_attention.heads.ranking import rank_heads
-from grounded_attention.utils.process_group import leave_group
+from grounded_attention.utils.processes import leave_group
 from tests.helpers.tiny_audit import make_examples, make_regions, processor_of, vl_bert
 from tests.helpers.tiny_vlm_examples import examples as token_examples
 from tests.helpers.tiny_vlm_examples import pictures

@@ -17,7 +17,7 @@ from grounded_attention.labelling.zero_shot import (
     load_zero_shot,
     written_probability,
 )
-from grounded_attention.modeling.caption_phrases import find_phrases
+from grounded_attention.modeling.grounding_items import find_phrases
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.utils.boxes import box_iou
 from tests.helpers.tiny_detectors import save_detector, tiny_owlv2

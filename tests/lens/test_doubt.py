@@ -28,7 +28,7 @@ from grounded_attention.lens.exchanges import ready
 from grounded_attention.lens.look import look
 from grounded_attention.lens.page import lens_page
 from grounded_attention.lens.sequences import add_answer, read_prompt
-from grounded_attention.metrics.calibration import auroc, calibration_error
+from grounded_attention.metrics.classification import auroc, calibration_error
 from grounded_attention.pages.figures import reliability_figure
 from grounded_attention.processing.phrase import Phrase
 from tests.helpers.commands import read_error, read_result

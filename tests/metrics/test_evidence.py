@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from grounded_attention.training.experiments.evidence import VIEWS, best_head, evidence_metrics
+from grounded_attention.training.experiments.scoring import VIEWS, best_head, evidence_metrics
 
 QUESTIONS = 600
 HEADS = 12

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from grounded_attention.metrics.amber import Described, description_metrics, load_word_tools
+from grounded_attention.metrics.object_hallucination import Described, description_metrics, load_word_tools
 from grounded_attention.metrics.probes import Matched, box_metrics, match_metrics, verdict_metrics
 from grounded_attention.metrics.significance import estimate_ratio
 

@@ -21,7 +21,7 @@ from grounded_attention.modeling import (
     VisualGroundingPipeline,
     VLBertForVGP,
     VLBertModel,
-    caption_phrases,
+    grounding_items,
 )
 from grounded_attention.processing import FastRCNNImageProcessor, VLBertProcessor
 from tests.helpers.hub_models import tiny_config
@@ -255,15 +255,15 @@ def test_noun_phrases_by_spacy_where_it_is_installed(pipe, monkeypatch):
     chunk = types.SimpleNamespace(text="a b", start_char=0, end_char=3, root=types.SimpleNamespace(pos_="NOUN"))
     spacy = types.SimpleNamespace(load=lambda name: lambda text: types.SimpleNamespace(noun_chunks=[chunk]))
     monkeypatch.setitem(sys.modules, "spacy", spacy)
-    monkeypatch.setattr(caption_phrases, "_has_spacy", lambda: True)
-    caption_phrases._parser.cache_clear()
+    monkeypatch.setattr(grounding_items, "_has_spacy", lambda: True)
+    grounding_items._parser.cache_clear()
     found = pipe(example(phrases=None))
-    caption_phrases._parser.cache_clear()
+    grounding_items._parser.cache_clear()
     assert [record["text"] for record in found] == ["a b"]
 
 
 def test_without_spacy_it_says_that_words_are_phrases(pipe, monkeypatch, caplog):
-    monkeypatch.setattr(caption_phrases, "_has_spacy", lambda: False)
+    monkeypatch.setattr(grounding_items, "_has_spacy", lambda: False)
     sys.modules[VisualGroundingPipeline.__module__].logger.warning_once.cache_clear()
     with caplog.at_level("WARNING"):
         found = pipe(example(phrases=None))

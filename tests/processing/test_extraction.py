@@ -13,13 +13,14 @@ from torch.testing import assert_close
 from transformers import AutoImageProcessor, ResNetConfig
 
 from grounded_attention.modeling.region_feature_models import load_region_features
-from grounded_attention.processing.feature_pixels import BackbonePixels, load_feature_processor
 from grounded_attention.processing.region_boxes import box_iou
 from grounded_attention.processing.region_detection import Detections, GivenBoxes, RegionDetector, load_detector
 from grounded_attention.processing.region_extraction import (
+    BackbonePixels,
     RegionExtractor,
     clip_boxes,
     greedy_suppression,
+    load_feature_processor,
     select_regions,
     suppress,
 )

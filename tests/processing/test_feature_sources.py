@@ -15,7 +15,7 @@ from grounded_attention.dataset_scripts.scenes.shape_regions import SceneFeature
 from grounded_attention.dataset_scripts.scenes.shapes import paint
 from grounded_attention.dataset_scripts.scenes.world import Scene, SceneObject
 from grounded_attention.families import FAMILIES
-from grounded_attention.modeling.caption_phrases import unknown_words
+from grounded_attention.modeling.grounding_items import unknown_words
 from grounded_attention.processing.load_extractor import load_extractor
 from grounded_attention.processing.processing_grounded import feature_mismatch, feature_source
 from grounded_attention.training.experiments.models import record_features

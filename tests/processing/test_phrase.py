@@ -10,7 +10,7 @@ from PIL import Image
 from torch.testing import assert_close
 
 from grounded_attention import PatchGroundingProcessor
-from grounded_attention.modeling.caption_phrases import find_phrases
+from grounded_attention.modeling.grounding_items import find_phrases
 from grounded_attention.processing import VisualBERTProcessor
 from grounded_attention.processing.phrase import Phrase, read_phrase
 from tests.helpers.processing_helpers import FEATURE_SIZE, make_tokenizer

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from grounded_attention.modeling import VisualBERTForVGP, VLBertForVGP
 from grounded_attention.supervision import align, get_method
-from grounded_attention.supervision.box_loss import box_loss, word_boxes
+from grounded_attention.supervision.layer_losses import box_loss, word_boxes
 from grounded_attention.training.experiments.models import make_model
 from grounded_attention.training.recipes.recipe import Model
 from tests.helpers.tiny_vgp import losses_of, run_supervised, tiny_batch, tiny_model, tiny_processor

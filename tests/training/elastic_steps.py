@@ -12,9 +12,9 @@ from pathlib import Path
 from safetensors.torch import save_file
 
 from grounded_attention.modeling.finite_numbers import NotFiniteError
-from grounded_attention.training.loop.resume import prepare_resume
+from grounded_attention.training.loop.checkpoint import prepare_resume
 from grounded_attention.training.loop.trainer import GroundingTrainingArguments
-from grounded_attention.utils.process_group import leave_group
+from grounded_attention.utils.processes import leave_group
 from tests.helpers.tiny_trainer import logged, make_trainer
 from tests.training.not_finite import spoil_gradient, spoil_loss
 

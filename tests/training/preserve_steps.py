@@ -17,7 +17,7 @@ from grounded_attention.tasks import TASKS
 from grounded_attention.training.experiments.models import load_model
 from grounded_attention.training.loop.preserve import Preservation
 from grounded_attention.training.recipes.recipe import Model
-from grounded_attention.utils.process_group import leave_group
+from grounded_attention.utils.processes import leave_group
 from tests.helpers.tiny_trainer import logged, make_trainer, weights
 from tests.helpers.tiny_vgp import tiny_model
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from accelerate import PartialState
 
 from grounded_attention.training.loop.checkpoint import step_of
-from grounded_attention.training.loop.length_batches import add_lengths
+from grounded_attention.training.loop.data import add_lengths
 from grounded_attention.training.loop.trainer import GroundingTrainingArguments
-from grounded_attention.utils.process_group import leave_group
+from grounded_attention.utils.processes import leave_group
 from tests.helpers.tiny_trainer import assert_same, make_trainer, weights
 from tests.helpers.tiny_vgp import tiny_model, tiny_rows, tiny_table
 

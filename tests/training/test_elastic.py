@@ -8,8 +8,7 @@ import pytest
 from safetensors.torch import load_file
 
 from grounded_attention.modeling import VLBertForVGP
-from grounded_attention.training.loop.checkpoint import is_complete
-from grounded_attention.training.loop.resume import prepare_resume
+from grounded_attention.training.loop.checkpoint import is_complete, prepare_resume
 from grounded_attention.training.loop.trainer import unit_names
 from grounded_attention.training.publish.hub import model_files
 from grounded_attention.training.recipes.recipe import RecipeError

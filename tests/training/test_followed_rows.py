@@ -6,8 +6,7 @@ import random
 import pytest
 
 from grounded_attention.processing.phrase import Phrase
-from grounded_attention.training.trainers.followed_rows import FollowedRow
-from grounded_attention.training.trainers.options import TrainerOptions
+from grounded_attention.training.trainers.followed_rows import FollowedRow, TrainerOptions
 from tests.helpers.tiny_vlm_processors import make_tokenizer
 
 WORDS = ("a", "red", "ball", "on", "the", "grass", "고양이", "नमस्ते", "gato", "😀")

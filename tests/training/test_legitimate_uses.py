@@ -23,7 +23,7 @@ from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
 from grounded_attention.training.experiments.arguments import training_arguments
 from grounded_attention.training.recipes.config_sizes import check_sizes
 from grounded_attention.training.recipes.recipe import RecipeError, load_recipe, read_recipe
-from grounded_attention.utils.process_group import shares_memory
+from grounded_attention.utils.processes import shares_memory
 from grounded_attention.utils.schema import unknown_key
 from tests.helpers.tiny_trainer import make_trainer
 

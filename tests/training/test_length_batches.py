@@ -7,7 +7,7 @@ import pytest
 from transformers import TrainingArguments
 
 from grounded_attention.dataset_scripts.regions.table import MissingRegionsError, RegionTable, RegionTableWriter
-from grounded_attention.training.loop.length_batches import LengthSampler, add_lengths, row_lengths
+from grounded_attention.training.loop.data import LengthSampler, add_lengths, row_lengths
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from tests.helpers.region_samples import PROVENANCE, sample
 

@@ -17,7 +17,7 @@ from grounded_attention.processing.patch_grounding import PatchGroundingProcesso
 from grounded_attention.supervision import get_method
 from grounded_attention.training.loop.grounding_collator import COUNTS, GroundingCollator
 from grounded_attention.training.loop.trainer_mixin import GroundingTrainerMixin, grounding_loss
-from grounded_attention.utils.process_group import leave_group
+from grounded_attention.utils.processes import leave_group
 from tests.helpers.tiny_vlm_examples import make_rows
 from tests.helpers.tiny_vlm_files import save_llava
 from tests.helpers.two_processes import run_two

@@ -9,7 +9,7 @@ import yaml
 
 from grounded_attention.training.experiments.processes import join_processes, only_process
 from grounded_attention.training.recipes.recipe import RecipeError
-from grounded_attention.utils.locks import FolderInUse
+from grounded_attention.utils.processes import FolderInUse
 from tests.helpers.project_files import ROOT
 from tests.helpers.tiny_scenes import tiny_recipe
 from tests.helpers.warm_python import WarmProcess

@@ -15,8 +15,7 @@ from grounded_attention.processing.grounded_batch import DroppedPhrase
 from grounded_attention.supervision import get_method
 from grounded_attention.supervision import method as method_file
 from grounded_attention.training.loop.grounding_collator import GroundingCollator
-from grounded_attention.training.loop.head_report import HeadReport
-from grounded_attention.training.loop.trainer_mixin import GroundingTrainerMixin, grounding_loss
+from grounded_attention.training.loop.trainer_mixin import GroundingTrainerMixin, HeadReport, grounding_loss
 from tests.helpers.tiny_trainer import weights
 from tests.helpers.tiny_vlm_examples import make_rows
 from tests.helpers.tiny_vlm_models import make_model

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from safetensors.torch import save_file
 
-from grounded_attention.training.loop.length_batches import add_lengths
+from grounded_attention.training.loop.data import add_lengths
 from grounded_attention.training.loop.trainer import GroundingTrainingArguments
-from grounded_attention.utils.process_group import leave_group
+from grounded_attention.utils.processes import leave_group
 from tests.helpers.tiny_trainer import logged, make_trainer, weights
 from tests.helpers.tiny_vgp import tiny_rows, tiny_table
 

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from grounded_attention.utils import locks
-from grounded_attention.utils.locks import LOCK, FolderInUse, folder_lock
+from grounded_attention.utils import processes
+from grounded_attention.utils.processes import LOCK, FolderInUse, folder_lock
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLD = """
 import sys, os
-from grounded_attention.utils.locks import folder_lock
+from grounded_attention.utils.processes import folder_lock
 with folder_lock(sys.argv[1], doing="trains here", hint="wait"):
     {before}
     print("locked", flush=True)
@@ -29,7 +29,7 @@ with folder_lock(sys.argv[1], doing="trains here", hint="wait"):
 COUNT = """
 import sys
 from pathlib import Path
-from grounded_attention.utils.locks import folder_lock
+from grounded_attention.utils.processes import folder_lock
 for _ in range(20):
     with folder_lock(sys.argv[1], doing="counts", hint="wait", wait=True):
         file = Path(sys.argv[1]) / "count"
@@ -56,7 +56,7 @@ def holder(folder, before="pass"):
 
 @pytest.fixture(autouse=True)
 def little_patience(monkeypatch):
-    monkeypatch.setattr(locks, "GRACE", 0.1)
+    monkeypatch.setattr(processes, "GRACE", 0.1)
 
 
 def lock(folder, **options):

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from grounded_attention.utils.process_group import leave_group
+from grounded_attention.utils.processes import leave_group
 
 
 class Trainer:

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from grounded_attention.labelling.phrases import locate
-from grounded_attention.modeling.caption_phrases import find_phrases
+from grounded_attention.modeling.grounding_items import find_phrases
 from grounded_attention.training.loop.grounding_collator import GroundingCollator
 from grounded_attention.utils.whole_words import find_words, whole_words
 from tests.helpers.tiny_vlm_processors import make_processor

@@ -26,8 +26,8 @@ from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import UNDECLARED, Licence
 from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.boxes import look_normalised
-from grounded_attention.utils.locks import require_locks
 from grounded_attention.utils.named_types import Fields, Row
+from grounded_attention.utils.processes import require_locks
 from grounded_attention.utils.whole_files import write_text
 
 logger = logging.getLogger(__name__)

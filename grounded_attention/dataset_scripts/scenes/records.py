@@ -17,8 +17,8 @@ from pathlib import Path
 from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.dataset_scripts.scenes import annotators, compositional_questions, questions
 from grounded_attention.utils.bounded_files import read_json
-from grounded_attention.utils.locks import LOCK, folder_lock
 from grounded_attention.utils.named_types import Fields
+from grounded_attention.utils.processes import LOCK, folder_lock
 from grounded_attention.utils.safe_paths import refuse_links
 from grounded_attention.utils.whole_files import DRAFT, make_folder, write_text
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from grounded_attention.tasks import Task
-from grounded_attention.training.loop.length_batches import LENGTH
+from grounded_attention.training.loop.data import LENGTH
 from grounded_attention.training.loop.trainer import MAPPING, GroundingTrainingArguments
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, recipe_key_errors, without_hub
 from grounded_attention.utils.named_types import Columns, Fields
-from grounded_attention.utils.process_group import shares_memory
+from grounded_attention.utils.processes import shares_memory
 from grounded_attention.utils.schema import Weight, section, validate
 
 # Arguments that do nothing here -> what to do instead.

@@ -6,9 +6,8 @@ from grounded_attention.dataset_scripts.hub.tables import is_on_hub
 from grounded_attention.supervision.registry import METHODS
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.chosen_heads import check_heads
-from grounded_attention.training.recipes.methods import recipe_method
 from grounded_attention.training.recipes.model_family import is_vision_language
-from grounded_attention.training.recipes.recipe import Recipe, RecipeError, check_names
+from grounded_attention.training.recipes.recipe import Recipe, RecipeError, check_names, recipe_method
 
 from .arguments import check_options, check_training
 from .models import check_model

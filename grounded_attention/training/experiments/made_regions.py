@@ -18,9 +18,8 @@ from grounded_attention.dataset_scripts.regions.extraction_run import extract_ta
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.dataset_scripts.scenes.shape_regions import SOURCE, SceneFeatures, ShapeDetector
 from grounded_attention.modeling.region_feature_models import load_region_features
-from grounded_attention.processing.feature_pixels import load_feature_processor
 from grounded_attention.processing.region_detection import GRID, BoxSource, GivenBoxes, GridBoxes, load_detector
-from grounded_attention.processing.region_extraction import RegionExtractor
+from grounded_attention.processing.region_extraction import RegionExtractor, load_feature_processor
 from grounded_attention.training.recipes.recipe import MadeRegions, RecipeError, recipe_key_errors
 from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
 from grounded_attention.utils.named_types import Columns, Fields

@@ -21,10 +21,8 @@ from grounded_attention.dataset_scripts.rows.sources import HELD_OUT, image_orde
 from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
 from grounded_attention.labelling.labels import PseudoLabels
 from grounded_attention.tasks import TASKS, Task
-from grounded_attention.training.loop.data import Collator, check_regions, limit_rows
+from grounded_attention.training.loop.data import Collator, add_lengths, check_regions, limit_rows
 from grounded_attention.training.loop.joins import JoinedRegions, join_labels
-from grounded_attention.training.loop.length_batches import add_lengths
-from grounded_attention.training.recipes.methods import needs_grounding
 from grounded_attention.training.recipes.recipe import (
     Data,
     MadeRegions,
@@ -32,6 +30,7 @@ from grounded_attention.training.recipes.recipe import (
     RecipeError,
     check_names,
     is_quiet,
+    needs_grounding,
     recipe_key_errors,
 )
 from grounded_attention.utils.named_types import Columns, Fields

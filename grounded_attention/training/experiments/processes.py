@@ -12,8 +12,8 @@ from accelerate import PartialState
 
 from grounded_attention.training.publish.hub import on_main_process
 from grounded_attention.training.recipes.recipe import RecipeError
-from grounded_attention.utils.locks import FolderInUse, folder_lock
 from grounded_attention.utils.named_types import Columns
+from grounded_attention.utils.processes import FolderInUse, folder_lock
 from grounded_attention.utils.whole_files import make_folder
 
 

@@ -38,25 +38,30 @@ from grounded_attention.dataset_scripts.scenes.records import MANIFEST
 from grounded_attention.families import VLM
 from grounded_attention.heads.heads_file import find_file
 from grounded_attention.heads.pipeline import PatchGroundingPipeline
-from grounded_attention.metrics.amber import Described, description_metrics, load_word_tools
 from grounded_attention.metrics.gqa_scores import GROUNDED
-from grounded_attention.metrics.object_hallucination import NO, YES, read_yes_or_no
+from grounded_attention.metrics.object_hallucination import (
+    NO,
+    YES,
+    Described,
+    description_metrics,
+    load_word_tools,
+    read_yes_or_no,
+)
 from grounded_attention.metrics.probes import Matched, box_metrics, match_metrics, verdict_metrics
 from grounded_attention.metrics.significance import Estimate
 from grounded_attention.metrics.vqa_accuracy import normalise_answer
 from grounded_attention.tasks import TASKS
 from grounded_attention.tasks.referring_expressions import in_pixels, meant_box
-from grounded_attention.training.experiments.evidence import CHANGED, VIEWS, WHOLE, evidence_metrics
+from grounded_attention.training.experiments.scoring import CHANGED, VIEWS, WHOLE, evidence_metrics
 from grounded_attention.training.recipes.adapters import read_model_config
 from grounded_attention.training.recipes.recipe import Data, Model, Recipe
 from grounded_attention.utils.named_types import Columns, Fields, Row
 from grounded_attention.utils.progress import with_progress
 from grounded_attention.utils.safe_paths import path_below
 
-from .evidence import write_pictures, write_regions
 from .models import make_processor
 from .prepared_data import PreparedData, open_regions
-from .scoring import read_config, score_splits
+from .scoring import read_config, score_splits, write_pictures, write_regions
 from .vision_language import load_vlm
 
 GROUNDING = "grounding"

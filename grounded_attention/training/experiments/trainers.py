@@ -22,13 +22,11 @@ from grounded_attention.supervision import GroundingAlignment, supervise
 from grounded_attention.supervision.soft_attention import tell_anchor
 from grounded_attention.supervision.supervise import find_calls
 from grounded_attention.tasks import TASKS, Task
-from grounded_attention.training.loop.checkpoint import last_complete_checkpoint, seal, step_of
+from grounded_attention.training.loop.checkpoint import last_complete_checkpoint, prepare_resume, seal, step_of
 from grounded_attention.training.loop.preserve import Preservation
-from grounded_attention.training.loop.resume import prepare_resume
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.publish.hub import HubPush
-from grounded_attention.training.recipes.methods import recipe_method
-from grounded_attention.training.recipes.recipe import Recipe, RecipeError, recipe_key_errors
+from grounded_attention.training.recipes.recipe import Recipe, RecipeError, recipe_key_errors, recipe_method
 from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.whole_files import write_json
 

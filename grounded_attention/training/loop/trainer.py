@@ -36,15 +36,12 @@ from grounded_attention.training.recipes.recipe import RecipeError
 from grounded_attention.utils.named_types import Batch, Fields
 from grounded_attention.utils.progress import is_quiet, with_progress
 
-from .checkpoint import rotate, seal
-from .data import CUT_ROWS, Collator, count_components
+from .checkpoint import load_unlogged, rotate, save_step, save_unlogged, seal
+from .data import CUT_ROWS, LENGTH, Collator, LengthSampler, count_components
 from .finite_steps import FiniteTrainer, spread_nan
 from .grounding_collator import COUNTS
-from .head_report import merged_state
-from .length_batches import LENGTH, LengthSampler
 from .preserve import Preservation
-from .resume import load_unlogged, save_step, save_unlogged
-from .trainer_mixin import GroundingTrainerMixin, logger
+from .trainer_mixin import GroundingTrainerMixin, logger, merged_state
 
 MAPPING = "learning_rate_mapping"
 # Parts that DataParallel, torch.compile, FSDP and activation checkpointing add to the names of weights.

@@ -31,8 +31,7 @@ from grounded_attention.dataset_scripts.hub.push_commit import (
     make_commit,
     may_pass,
 )
-from grounded_attention.training.loop.checkpoint import CARD, MANIFEST, TORN, snapshot, step_of
-from grounded_attention.training.loop.resume import STEP
+from grounded_attention.training.loop.checkpoint import CARD, MANIFEST, STEP, TORN, snapshot, step_of
 from grounded_attention.training.recipes.adapters import is_local
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, check_names
 from grounded_attention.utils.bounded_files import read_json, read_text

@@ -31,9 +31,8 @@ from grounded_attention.training.experiments.measuring import BEFORE, TEXT_ONLY,
 from grounded_attention.training.experiments.prepared_data import PreparedData
 from grounded_attention.training.loop.checkpoint import CARD
 from grounded_attention.training.recipes.adapters import is_local
-from grounded_attention.training.recipes.methods import recipe_method
 from grounded_attention.training.recipes.model_family import family_name, family_title, head_class
-from grounded_attention.training.recipes.recipe import Recipe, recipe_yaml
+from grounded_attention.training.recipes.recipe import Recipe, recipe_method, recipe_yaml
 from grounded_attention.utils.named_types import Columns, Fields, Row
 from grounded_attention.utils.plain_text import markdown_text
 from grounded_attention.utils.project import MODEL_CARDS

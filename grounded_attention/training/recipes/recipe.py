@@ -20,7 +20,8 @@ from safetensors import SafetensorError
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.families import DEFAULT_FAMILY, FAMILIES
-from grounded_attention.supervision.registry import LABELS, METHODS, split_name
+from grounded_attention.supervision.method import SupervisionMethod
+from grounded_attention.supervision.registry import LABELS, METHODS, make_method, split_name
 from grounded_attention.tasks import TASKS
 from grounded_attention.utils import schema
 from grounded_attention.utils.bounded_files import (
@@ -33,7 +34,7 @@ from grounded_attention.utils.bounded_files import (
 )
 from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.plain_text import first_sentences
-from grounded_attention.utils.process_group import shares_memory
+from grounded_attention.utils.processes import shares_memory
 from grounded_attention.utils.project import find_recipe, recipe_summaries
 from grounded_attention.utils.schema import (
     Count,
@@ -435,3 +436,17 @@ def recipe_yaml(recipe: Recipe) -> str:
         if "training" in section:
             section["training"] = without_hub(section["training"])
     return yaml.dump(content, Dumper=_Plain, sort_keys=False, allow_unicode=True).strip()
+
+
+def recipe_method(recipe: Recipe, name: str, key: str = "supervision.options.") -> SupervisionMethod:
+    """Makes a method with the options of a recipe."""
+    options = recipe.supervision.options
+    parts = split_name(name)
+    if len(parts) == 1:
+        return make_method(name, options.get(name, {}), f"{key}{name}.", RecipeError)
+    return make_method(name, {part: options[part] for part in parts if part in options}, key, RecipeError)
+
+
+def needs_grounding(recipe: Recipe) -> bool:
+    """Whether a method of the recipe needs the grounding of phrases."""
+    return any(recipe_method(recipe, name).needs_grounding for name in recipe.methods)

@@ -21,7 +21,7 @@ from grounded_attention.training.recipes.recipe import (
     read_yaml,
 )
 from grounded_attention.utils.named_types import Columns, Fields
-from grounded_attention.utils.process_group import shares_memory
+from grounded_attention.utils.processes import shares_memory
 from grounded_attention.utils.schema import Count, Of, Processes, Section, Seed
 from grounded_attention.utils.schema import section as section_of
 

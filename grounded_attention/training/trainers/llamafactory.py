@@ -16,12 +16,10 @@ from llamafactory.train.sft import workflow
 from llamafactory.train.sft.trainer import CustomSeq2SeqTrainer
 from llamafactory.train.tuner import run_exp
 
-from grounded_attention.training.loop.head_report import HeadReport
-from grounded_attention.training.loop.trainer_mixin import GroundingTrainerMixin
+from grounded_attention.training.loop.trainer_mixin import GroundingTrainerMixin, HeadReport
 from grounded_attention.utils.named_types import Columns, Fields
 
-from .followed_rows import GROUNDING, CompletedBatches, FollowedRow, Grounding
-from .options import TrainerOptions
+from .followed_rows import GROUNDING, CompletedBatches, FollowedRow, Grounding, TrainerOptions
 
 NOT_REENTRANT = "use_reentrant_gc=false"
 _get_tokens = loader._get_preprocessed_dataset

@@ -17,13 +17,11 @@ from swift.pipelines.train.sft import SwiftSft
 from swift.template import Template
 from swift.trainers import Seq2SeqTrainer, TrainerFactory
 
-from grounded_attention.training.loop.head_report import HeadReport
-from grounded_attention.training.loop.trainer_mixin import GroundingTrainerMixin
+from grounded_attention.training.loop.trainer_mixin import GroundingTrainerMixin, HeadReport
 from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.open_images import picture_size
 
-from .followed_rows import GROUNDING, CompletedBatches, FollowedRow, Grounding, PlacedToken
-from .options import TrainerOptions
+from .followed_rows import GROUNDING, CompletedBatches, FollowedRow, Grounding, PlacedToken, TrainerOptions
 
 VARIABLE = "GROUNDING"
 _PLACES = re.compile("(<ref-object>|<bbox>)")
