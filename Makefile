@@ -58,7 +58,7 @@ pointer: $(INSTALLED)  ## small models that point on drawn screens: text, attent
 
 .PHONY: families-vlm
 families-vlm: $(INSTALLED)  ## test every vision-language model type of the installed transformers, and print and store the table
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.helpers.vlm_table docs/api/tables/vlm_families.md
+	OTHER_SIZES=1 OMP_NUM_THREADS=1 $(BIN)/python -m tests.helpers.vlm_table docs/api/tables/vlm_families.md
 
 families: $(INSTALLED)  ## VL-BERT, VisualBERT, ViLBERT and LXMERT of equal size on scenes, and LXMERT's studies (an hour)
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/scenes/families_scenes.yaml

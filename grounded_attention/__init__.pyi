@@ -12,6 +12,7 @@ from .heads.boxes import box_columns as box_columns
 from .heads.examples import AuditExample as AuditExample
 from .heads.examples import grounded_examples as grounded_examples
 from .heads.heads_file import ChosenHeads as ChosenHeads
+from .heads.layout_check import check_layout as check_layout
 from .heads.measure import audit as audit
 from .heads.pipeline import PatchGroundingPipeline as PatchGroundingPipeline
 from .heads.ranking import HeadRanking as HeadRanking

@@ -21,6 +21,9 @@ into the card of a model that train.py made.
 --doubt fits, on sampled answers about images whose objects are all named, which nouns name nothing there; it is kept
 in the heads.json that it names, and `look` shows it.
 
+--check needs no data: it changes the pixels of one cell of drawn pictures after the other, and says whether the image
+tokens of a vision-language model lie where they are taken to lie.
+
 --evaluate measures heads that were chosen before, on any data, and writes boxes.json and boxes.md.
 
 --run measures all models of a finished run of `train` (`make audit`, `make vlm`) and writes heads.html, one page of
@@ -53,6 +56,9 @@ examples:
   # which nouns of answers to doubt
   grounded-attention heads --model runs/my_vlm --doubt runs/my_vlm/heads.json --data data/coco/instances_val2017.json \
       --images data/coco/val2017
+
+  # do the image tokens of a model lie where we think?
+  grounded-attention heads --model Qwen/Qwen2.5-VL-3B-Instruct --check
 
   # every model of a run, on one page
   grounded-attention heads --run runs/scenes_vgp
@@ -97,6 +103,9 @@ def check_options(options: Heads, loading: ModelOptions, builder_options: list[s
     if options.run is not None:
         known = {**vars(options), **vars(loading)}
         _refuse(options, loading, {*known} - {*OF_A_RUN}, "not with --run, whose recipe says what its models read")
+        return
+    if options.check:
+        _refuse(options, loading, {*vars(options)} - {"model", "check"}, "not with --check, which needs no data")
         return
     if options.data is None:
         raise ValueError("--data is missing: rows with boxes to measure --model on")
@@ -149,6 +158,13 @@ def heads(
         from . import heads_run
 
         return heads_run.work(measured, loading)
+    if measured.check:
+        from grounded_attention.heads.layout_check import MISPLACED, check_layout
+
+        report = check_layout(*loading.load(str(measured.model)))
+        if report.outcome == MISPLACED:
+            raise ValueError(f"maps and boxes of this model would be wrong: {report}")
+        return None, str(report)
     from .heads_work import fit_doubt_of, work
 
     if measured.doubt is not None:

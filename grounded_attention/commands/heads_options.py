@@ -40,6 +40,7 @@ class Heads:
         ablate (N): examples of the ablation, 0 for none (default: 64 for vision-language models, else 0)
         batch_size (N): texts in a batch (default: 4 for vision-language models, else 32)
         explore (N): show N images on heads.html (default: 0; of a run 4)
+        check: change pixels, and look whether the image tokens of --model lie where their boxes say; measure nothing
         evaluate (FILE_OR_MODEL): measure the heads that this file, or heads.json of this model, names; choose none
         doubt (FILE): fit which nouns of answers about --data to doubt, and add it to this heads.json
         card (FILE_OR_DIR): put what was measured into this model card, or the card of this folder
@@ -68,6 +69,7 @@ class Heads:
     ablate: Count | None = None
     batch_size: Positive | None = None
     explore: Count | None = None
+    check: bool = False
     evaluate: str | None = None
     doubt: str | None = None
     card: str | None = None

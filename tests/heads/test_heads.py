@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
+from torch.nn.utils.rnn import pad_sequence
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from grounded_attention.dataset_scripts.builders.local_builder import whole_text
@@ -74,9 +75,10 @@ def scores_by_hand(model, processor, words, instruction):
             if words == "prompt":
                 rows = torch.tensor([batch["input_ids"].shape[1] - 1])
             values = [layer[0][:, rows][..., columns].mean(1) for layer in maps if torch.is_tensor(layer)]
-            values = torch.stack(values).double()  # (layers, heads, columns)
+            values = pad_sequence(values, batch_first=True).double()  # (layers, heads, columns)
             share = values.sum(-1)
-            found["correct"].append(gold[values.argmax(-1)])
+            # Layers of some models have fewer heads: nan
+            found["correct"].append(torch.where(share > 0, gold[values.argmax(-1)].double(), torch.nan))
             found["lift"].append(values[..., gold].sum(-1) / share / gold.double().mean())
             found["share"].append(share)
     decoder.set_attn_implementation(before)
@@ -100,11 +102,12 @@ def test_scores_equal_loops_over_eager_maps(model_type, words, instruction):
     layers = head_layers(model)
     for name, values in expected.items():
         by_image = values[::2] + values[1::2]  # each image has two phrases
-        found = getattr(ranking.reported_on.counts, name)
-        assert_allclose(found[:, layers], by_image, atol=1e-4, rtol=1e-3)
+        found = getattr(ranking.reported_on.counts, name)[:, layers]
+        exists = np.isfinite(expected["correct"][::2])
+        assert_allclose(found[exists], by_image[exists], atol=1e-4, rtol=1e-3)
     accuracy = expected["correct"].mean(0)
     layer, head = ranking.heads[0]
-    assert accuracy[layers.index(layer), head] == accuracy.max()
+    assert accuracy[layers.index(layer), head] == np.nanmax(accuracy)
     assert not find_language_model(model).config._attn_implementation.startswith("supervised")
 
 

@@ -19,6 +19,7 @@ from tests.helpers.tiny_vlm_relatives import (
     PINPOINTS,
     QWEN_VISION,
     RELATIVES,
+    SIDE,
     SIGLIP,
     TEXT,
     TILE,
@@ -44,7 +45,7 @@ def _config(model_type):
         return {"text_config": {**TEXT, **MROPE}, "vision_config": {**_QWEN_VISION, **own[model_type]}}
     smol = {"text_config": LLAMA, "vision_config": VISION, "scale_factor": 2}
     return {
-        "llava": {"text_config": LLAMA, "vision_config": {**CLIP, "image_size": 24}},
+        "llava": {"text_config": LLAMA, "vision_config": {**CLIP, "image_size": SIDE}},
         "llava_next": {"text_config": LLAMA, "vision_config": CLIP, "image_grid_pinpoints": PINPOINTS},
         "llava_onevision": {
             "text_config": {**TEXT, "model_type": "qwen2"},

@@ -1,10 +1,13 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Sizes of tiny processors and models of families that are only tested by the contracts that all families share."""
 
+import os
 from typing import Any, NamedTuple
 
-PATCH = 4  # pixels
-TILE = 16  # pixels of a picture that the vision tower sees, where its size is fixed
+# Other sizes of patches and pictures, for the page of all types: nothing may hold for those of the tests alone.
+OTHER = "OTHER_SIZES" in os.environ
+PATCH = 6 if OTHER else 4  # pixels
+TILE = 4 * PATCH  # pixels of a picture that the vision tower sees, where its size is fixed
 
 
 class Relative(NamedTuple):
@@ -126,10 +129,13 @@ SQUARE = {"height": TILE, "width": TILE}
 CLIP = {**VISION, "model_type": "clip_vision_model", "projection_dim": 32}
 SIGLIP = {**VISION, "model_type": "siglip_vision_model", "vision_use_head": False}
 PIXTRAL = {**VISION, "model_type": "pixtral", "head_dim": 8, "image_size": 64}
-CROP = {"size": {"shortest_edge": 24}, "crop_size": {"height": 24, "width": 24}}
+SIDE = 6 * PATCH  # of a picture of the towers of LLaVA, in pixels
+CROP = {"size": {"shortest_edge": SIDE}, "crop_size": {"height": SIDE, "width": SIDE}}
+CODES_SIDE = 32 if OTHER else 24  # of a picture whose codes are those of cells of 4 x 4 pixels
 CLASS_TOKEN = {"patch_size": PATCH, "num_additional_image_tokens": 1, "vision_feature_select_strategy": "default"}
 # A model of timm, see `tiny_vlm_models`
 TIMM = {"hidden_size": 32, "do_pooling": False, "model_args": {"embed_dim": 32, "patch_size": PATCH}}
+DOUBLE = {"height": 2 * TILE, "width": 2 * TILE}
 LARGE = {"height": 4 * TILE, "width": 4 * TILE}
 # A tower as SAM's: convolutions behind it merge 4 x 4 patches
 SAM = {**VISION, "image_size": 4 * TILE, "output_channels": 16, "mlp_dim": 48, "num_pos_feats": 16, "window_size": 4,
@@ -139,7 +145,7 @@ CODES = {
     f"IMGIMG{str(code).translate(str.maketrans('0123456789', 'ABCDEFGHIJ'))}Z": 400 + code for code in range(1000)
 }
 BREAKS = {"image_token": "<image>", "image_break_token": "<break>", "image_end_token": "<|image_end|>"}
-PINPOINTS = [[16, 16], [16, 32], [32, 16], [32, 32], [16, 48], [48, 16]]
+PINPOINTS = [[TILE * rows, TILE * columns] for rows, columns in ((1, 1), (1, 2), (2, 1), (2, 2), (1, 3), (3, 1))]
 INKLING = {
     **EXPERTS,
     "layer_types": ["hybrid_sliding", "hybrid"],
@@ -150,7 +156,7 @@ INKLING = {
     "d_rel": 4,
     "rel_extent": 64,
 }
-WIDE_PINPOINTS = [[32, 32], [32, 64], [64, 32]]
+WIDE_PINPOINTS = [[2 * TILE * rows, 2 * TILE * columns] for rows, columns in ((1, 1), (1, 2), (2, 1))]
 GEMMA4 = {
     **TEXT,
     "global_head_dim": 8,
@@ -268,13 +274,13 @@ RELATIVES = {
     "video_llava": Relative(
         "video_llava.VideoLlava",
         CROP,
-        {"text_config": LLAMA, "vision_config": {**CLIP, "image_size": 24}},
+        {"text_config": LLAMA, "vision_config": {**CLIP, "image_size": SIDE}},
         CLASS_TOKEN,
     ),
     "vipllava": Relative(
         "clip.CLIP",
         CROP,
-        {"text_config": LLAMA, "vision_config": {**CLIP, "image_size": 24}, "vision_feature_layers": [-1, -2]},
+        {"text_config": LLAMA, "vision_config": {**CLIP, "image_size": SIDE}, "vision_feature_layers": [-1, -2]},
         CLASS_TOKEN,
         folder="llava",
     ),
@@ -286,10 +292,11 @@ RELATIVES = {
     ),
     "granite4_vision": Relative(  # windows of 4 x 4 patches, each with 2 x 2 tokens
         "llava_next.LlavaNext",
-        {"size": {"height": 32, "width": 32}, "crop_size": {"height": 32, "width": 32},
+        {"size": DOUBLE, "crop_size": DOUBLE,
          "image_grid_pinpoints": WIDE_PINPOINTS},
         {"text_config": {**TEXT, "model_type": "granite4_vision_text", "attention_multiplier": 0.35},
-         "vision_config": {**SIGLIP, "hidden_size": 64, "image_size": 32}, "vision_feature_select_strategy": "full",
+         "vision_config": {**SIGLIP, "hidden_size": 64, "image_size": 2 * TILE},
+         "vision_feature_select_strategy": "full",
          "image_grid_pinpoints": WIDE_PINPOINTS, "downsample_rate": "2/4", "deepstack_layer_map": [[-1, 0]],
          "spatial_target_layers": [0, 1, 1, 1], "projector_dropout": 0.0,
          "qformer_config": {"num_hidden_layers": 1, "intermediate_size": 32, "cross_attention_frequency": 1,
@@ -392,11 +399,11 @@ RELATIVES = {
     ),
     "chameleon": Relative(
         "chameleon.Chameleon",
-        CROP,
+        {"size": {"shortest_edge": CODES_SIDE}, "crop_size": {"height": CODES_SIDE, "width": CODES_SIDE}},
         {**TEXT, "vocabulary_map": {"<image>": 4, **CODES},
          "vq_config": {"base_channels": 32, "channel_multiplier": [1, 1, 1], "num_embeddings": len(CODES),
                        "latent_channels": 32, "num_res_blocks": 1, "embed_dim": 1, "initializer_range": 0.08}},
-        {"image_seq_length": 36},
+        {"image_seq_length": (CODES_SIDE // 4) ** 2},
     ),
     "unlimited_ocr": Relative(
         "unlimited_ocr.UnlimitedOcr",
@@ -486,10 +493,11 @@ RELATIVES = {
     ),
     "molmo2": Relative(
         "molmo2.Molmo2",
-        {"size": {"height": 20, "width": 20}, "patch_size": PATCH, "max_crops": 6, "overlap_margins": [1, 1]},
+        {"size": {"height": 5 * PATCH, "width": 5 * PATCH}, "patch_size": PATCH, "max_crops": 6,
+         "overlap_margins": [1, 1]},
         {"text_config": {**TEXT, "additional_vocab_size": 8,
                          "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
-         "vision_config": {**VISION, "head_dim": 8, "image_size": [20, 20]},
+         "vision_config": {**VISION, "head_dim": 8, "image_size": [5 * PATCH, 5 * PATCH]},
          "adapter_config": {**VISION, "head_dim": 8, "text_hidden_size": 32, "vision_feature_layer": [1, 0]}},
         image_token="<im_patch>",
         placeholder="<image>",
@@ -506,10 +514,10 @@ RELATIVES = {
     ),
     "step3p7": Relative(
         "step3p7.Step3p7",
-        {"size": {"height": 48, "width": 48}, "patch_size": 32, "vision_patch_size": PATCH},
+        {"size": {"height": 3 * TILE, "width": 3 * TILE}, "patch_size": 2 * TILE, "vision_patch_size": PATCH},
         {"text_config": {**TEXT, **EXPERTS, **WINDOW, "share_expert_dim": 16, "num_sliding_attention_heads": 2,
                          "mlp_layer_types": ["dense", "sparse"]},
-         "vision_config": {**VISION, "image_size": 48, "mlp_ratio": 1.5}},
+         "vision_config": {**VISION, "image_size": 3 * TILE, "mlp_ratio": 1.5}},
         image_token="<im_patch>",
     ),
     "inkling2": Relative(

@@ -16,6 +16,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_
 
 from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES, REFUSED_FAMILIES
 from tests.helpers.tiny_vlm_processors import image_backends
+from tests.helpers.tiny_vlm_relatives import OTHER
 
 # Column -> file and name of a test, and the backend of the image processor where it has one.
 COLUMNS = {
@@ -26,6 +27,7 @@ COLUMNS = {
         "test_pixels_inside_a_box_change_the_tokens",
         "torchvision",
     ),
+    "check_layout": ("tests/heads/test_layout_check.py", "test_known_layouts_are_confirmed", None),
     "videos": ("tests/processing/test_videos.py", "test_pixels_of_a_frame_change_its_tokens", None),
     "heads": ("tests/heads/test_heads.py", "test_scores_equal_loops_over_eager_maps", None),
     "look, generate": ("tests/lens/test_look.py", "test_rows_equal_eager_generation", None),
@@ -36,13 +38,14 @@ COLUMNS = {
 PAGE = """# Which vision-language models work
 
 Written by `make families-vlm` with transformers {version}: {count} of its {types} image-text types. Each cell is the
-result of tests on a tiny model with random weights and the processors of transformers.
+result of tests on a tiny model with random weights and the processors of transformers{sizes}.
 
 - **rows**: the reported rows equal eager attention maps, padded left and right.
 - **boxes**: pixels changed inside a box of the image change exactly the image tokens with this box, for odd sizes and
   several images. Image processors are those on PIL and on torchvision (resizing in torch, where torchvision cannot be
   imported); "none": transformers has no such one. Where convolutions make the tokens, the box is the token's cell of
   the grid, though convolutions see a margin around it, which the test takes away.
+- **check_layout**: what it says is right; of codebooks (`apertus1p5`, `chameleon`, `emu3`) that it cannot tell.
 - **videos**: pixels changed in a frame change exactly the tokens of this frame (or of a pair that is read together)
   whose box has them; empty where videos are not read.
 - **heads**: the scores of every head equal loops over eager maps.
@@ -119,6 +122,7 @@ def main(arguments):
         print(printed.getvalue(), file=sys.stderr)
     types = {*MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES}
     numbers = {"version": transformers.__version__, "types": len(types), "count": len(types & {*IMAGE_TOKEN_FAMILIES})}
+    numbers["sizes"] = ", with patches and pictures of other sizes than in `make test`" if OTHER else ""
     page = PAGE.format(table=results.table(), refused=refused(), **numbers)
     print(page)
     if arguments:

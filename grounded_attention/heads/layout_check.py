@@ -1,0 +1,258 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Whether the image tokens of a model lie where their boxes say: pixels of one cell are changed, and the tokens move.
+
+Shape letters: R image tokens of an example, D width of the language model.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from grounded_attention.supervision.supervise import check_model, find_language_model, unwrap_model
+from grounded_attention.utils.named_types import Batch, Fields
+
+from .reading import inputs_on
+
+# Width and height of the pictures of each example: wide, tall and square ones, small and large ones, one and two.
+SIZES = (((480, 480),), ((640, 200),), ((150, 400),), ((61, 47),), ((1300, 900),), ((500, 330), (200, 460)))
+CELLS = 8  # of each example, whose pixels are changed one after the other
+QUESTION = "What is shown here?"
+PLACED = "placed"
+MISPLACED = "misplaced"
+UNKNOWN = "cannot tell"
+# Of the largest change of a token: what the changed one has at least, and what others stay below. Pixels of a resized
+# picture are means of neighbours, so that tokens beside the cell move a little.
+LEAST = 0.01
+STRANGER = 0.5
+# Tokens that one cell moves, for each that shows it; more say that the tower mixes them.
+MANY = 9
+# Parts of a tower through which a patch learns of others.
+_MIXING = ("Attention", "ShortConv")
+
+
+@dataclass(frozen=True)
+class LayoutCase:
+    """What was seen of one example.
+
+    Args:
+        sizes (`tuple[tuple[int, int], ...]`): width and height of its pictures in pixels.
+        tokens (`int`): how many image tokens it has.
+        cells (`int`): of how many of them the pixels were changed.
+        outcome (`str`): `"placed"`, `"misplaced"` or `"cannot tell"`.
+        detail (`str`): the first cell that is misplaced, or why it cannot be told.
+    """
+
+    sizes: tuple[tuple[int, int], ...]
+    tokens: int
+    cells: int
+    outcome: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        pictures = " and ".join(f"{width} x {height}" for width, height in self.sizes)
+        if self.outcome == PLACED:
+            return f"{pictures}: these {self.tokens} tokens lie where you think ({self.cells} cells changed)"
+        return f"{pictures}: {self.outcome}: {self.detail}"
+
+
+@dataclass(frozen=True)
+class LayoutReport:
+    """The cases of a model, see [`check_layout`]."""
+
+    model_type: str
+    cases: tuple[LayoutCase, ...]
+
+    @property
+    def outcome(self) -> str:
+        """`"misplaced"` if one case is, else `"placed"` if one is, else `"cannot tell"`."""
+        outcomes = [case.outcome for case in self.cases]
+        return next(each for each in (MISPLACED, PLACED, UNKNOWN) if each in outcomes)
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.model_type}: {self.outcome}", *map(str, self.cases)])
+
+
+@torch.no_grad()
+def check_layout(
+    model: Any,
+    processor: Any,
+    sizes: Sequence[Sequence[tuple[int, int]]] = SIZES,
+    cells: int = CELLS,
+    seed: int = 0,
+) -> LayoutReport:
+    """Checks that image tokens lie where their boxes say, for a type that is known and for one that is not.
+
+    The pixels in the box of one image token are changed, and what the language model reads of the image is compared
+    before and after. The token has to move more than any other of its picture that shows other pixels. A vision
+    tower attends globally, so its attention is switched off meanwhile; where that leaves nothing that can be
+    compared, the case says so.
+
+    Args:
+        model (`PreTrainedModel`): a vision-language model; its weights are not changed.
+        processor (`ProcessorMixin` or `PatchGroundingProcessor`): its processor.
+        sizes (*optional*): of each example the (width, height) of its pictures in pixels; by default six examples of
+            several shapes, small and large, one of two pictures.
+        cells (`int`, *optional*, defaults to 8): how many cells of each example are changed, at least 1; among them
+            are the first and the last one of each picture.
+        seed (`int`, *optional*, defaults to 0): of the noise in the pictures and of the choice of cells.
+
+    Returns:
+        [`LayoutReport`]: one line for each example.
+
+    Raises:
+        ValueError: if the image tokens of the model are not known; see [`PatchGroundingProcessor`].
+    """
+    check_model(model, processor)
+    inner = unwrap_model(model).eval()
+    if not isinstance(processor, PatchGroundingProcessor):
+        processor = PatchGroundingProcessor(processor, inner.config.model_type)
+    generator = np.random.default_rng(seed)
+    with patches_alone(inner):
+        cases = [_check_case(inner, processor, tuple(each), cells, generator) for each in sizes]
+    return LayoutReport(inner.config.model_type, tuple(cases))
+
+
+def _check_case(
+    model: Any,
+    patches: PatchGroundingProcessor,
+    sizes: tuple[tuple[int, int], ...],
+    cells: int,
+    generator: np.random.Generator,
+) -> LayoutCase:
+    pictures = [generator.integers(0, 120, (height, width, 3), dtype=np.uint8) for width, height in sizes]
+    try:
+        before, batch = read_by_language_model(model, patches, pictures)
+    except ValueError as error:
+        return LayoutCase(sizes, 0, 0, UNKNOWN, str(error))
+    images = batch["region_image"][0].numpy()
+    placed = batch["region_candidate_mask"][0].numpy()
+    of_each = np.array(sizes)[images]  # (R, 2)
+    boxes = batch["region_boxes"][0].numpy() * np.tile(of_each, 2)  # in pixels
+    areas = np.concatenate([np.ceil(boxes[:, :2] - 1e-3), np.floor(boxes[:, 2:] + 1e-3)], axis=1).astype(int)
+    shown = np.flatnonzero(placed & (areas[:, :2] < areas[:, 2:]).all(axis=1))  # others are narrower than a pixel
+    chosen = dict.fromkeys([*shown[:1], *shown[-1:], *generator.permutation(shown)])
+    tokens = len(before)
+    for token in [*chosen][:cells]:
+        image = images[token]
+        left, top, right, bottom = area = areas[token]
+        changed = [picture.copy() for picture in pictures]
+        changed[image][top:bottom, left:right] = 255 - changed[image][top:bottom, left:right]
+        after, _ = read_by_language_model(model, patches, changed)
+        moved = (after - before).norm(dim=-1).numpy()
+        shared = np.minimum(boxes[:, 2:], area[2:]) - np.maximum(boxes[:, :2], area[:2])
+        shows = placed & (images == image) & (shared > 1e-3).all(axis=1)
+        outcome, detail = _judge(token, shows, moved)
+        if outcome != PLACED:
+            cell = f"pixels {left}, {top}, {right}, {bottom} of picture {image}, image token {token} of {tokens}"
+            return LayoutCase(sizes, tokens, cells, outcome, f"{cell}: {detail}")
+    return LayoutCase(sizes, tokens, min(cells, len(chosen)), PLACED)
+
+
+def _judge(token: int, shows: np.ndarray, moved: np.ndarray) -> tuple[str, str]:
+    """Whether the tokens (R,) that moved are those that show the pixels of the changed one."""
+    if not moved.max() > 0:
+        return UNKNOWN, "no token moved: what the tower makes of a patch alone does not reach the language model"
+    share = moved / moved.max()
+    strangers = np.flatnonzero((share > STRANGER) & ~shows)
+    if share[token] > LEAST and not len(strangers):
+        return PLACED, ""
+    mixed = int((share > LEAST).sum())
+    if mixed > MANY * shows.sum():
+        return UNKNOWN, f"{mixed} tokens moved: the tower mixes patches in a way that is not switched off"
+    return MISPLACED, f"they moved {', '.join(map(str, strangers)) or 'other tokens'} instead"
+
+
+class _Read(Exception):
+    """Stops a pass where the language model begins."""
+
+
+def _refuse_codes(*call: Any) -> None:
+    raise ValueError("its image tokens are words of a codebook, which a changed cell changes by jumps or not at all")
+
+
+def read_by_language_model(
+    model: Any, patches: PatchGroundingProcessor, pictures: Sequence[np.ndarray]
+) -> tuple[Tensor, Batch]:
+    """What the language model reads of each image token, (R, D) float32 on the CPU, and the batch."""
+    batch = patches(QUESTION, images=[Image.fromarray(picture) for picture in pictures])
+    positions = batch["region_positions"][0]
+    read: list[Tensor] = []
+
+    def stop(module: nn.Module, args: tuple, kwargs: Fields) -> None:
+        states = args[0] if args else kwargs["inputs_embeds"]
+        read.append(states[0, positions.to(states.device)])
+        for name, later in kwargs.items():  # what its layers add to the states of image tokens
+            if name.startswith("deepstack") and later is not None:
+                read.extend(later.values() if isinstance(later, dict) else later)
+        raise _Read
+
+    part: Any = find_language_model(model)
+    if part is model:
+        part = next(module for module in model.modules() if isinstance(module, nn.ModuleList))[0]
+    with part.register_forward_pre_hook(stop, with_kwargs=True), suppress(_Read):
+        model(**inputs_on(batch, model))
+    return torch.cat([states.float().cpu() for states in read], dim=-1), batch
+
+
+@contextmanager
+def patches_alone(model: Any) -> Iterator[None]:
+    """Inside it, the vision tower embeds each patch by itself: attention adds nothing, and convolutions see a cell."""
+    language = {*find_language_model(model).modules()}
+    weights = []
+    with ExitStack() as stack:
+        for name, module in model.named_modules():
+            if module in language and "vqmodel" not in name:  # all of Chameleon is its language model
+                continue
+            if _mixes(module) and not any(_mixes(child) for child in [*module.modules()][1:]):
+                stack.enter_context(module.register_forward_hook(_add_nothing, with_kwargs=True))
+            if type(module).__name__.endswith("VectorQuantizer"):
+                stack.enter_context(module.register_forward_pre_hook(_refuse_codes))
+            if isinstance(module, nn.GroupNorm):  # it takes means of the whole picture
+                stack.enter_context(module.register_forward_hook(lambda module, args, output: args[0].clone()))
+            if isinstance(module, nn.Conv2d | nn.Conv3d):
+                weights.append((module.weight, module.weight.clone()))
+                module.weight.mul_(_own_cell(module))
+        try:
+            yield
+        finally:
+            for weight, before in weights:
+                weight.copy_(before)
+
+
+def _mixes(module: nn.Module) -> bool:
+    return any(part in type(module).__name__ for part in _MIXING)
+
+
+def _add_nothing(module: nn.Module, args: tuple, kwargs: Fields, output: Any) -> Any:
+    """Zeros, where a module gives what is added to the one sequence that it reads; others gather patches."""
+    sequences = [each for each in args if isinstance(each, Tensor) and each.dim() > 2]
+    gathers = len(sequences) > 1 or kwargs.get("encoder_hidden_states") is not None
+    first = output[0] if isinstance(output, tuple) else output
+    states = args[0] if args else kwargs["hidden_states"]
+    if gathers or states.shape != first.shape:
+        return output
+    if isinstance(output, tuple):
+        return (torch.zeros_like(first), *output[1:])
+    return torch.zeros_like(first)
+
+
+def _own_cell(convolution: Any) -> Tensor:
+    """A factor of the weights of a convolution (out, in, ..., H, W): what it reads of the cell of its own place."""
+    seen = torch.zeros_like(convolution.weight)
+    padding = convolution.padding
+    if isinstance(padding, str):
+        padding = (0, 0)
+    places: list[Any] = [...]
+    sides = zip(convolution.kernel_size[-2:], convolution.stride[-2:], padding[-2:], strict=True)
+    for size, step, padded in sides:
+        first = padded if step > 1 else (size - 1) // 2
+        places.append(slice(first, first + step))
+    seen[tuple(places)] = 1.0
+    return seen * seen.mean() ** -0.5  # as large as before
