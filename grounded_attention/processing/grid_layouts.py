@@ -17,6 +17,7 @@ from .image_layouts import (
     VideoSettings,
     center_crop,
     class_tokens,
+    clock,
     ended_rows,
     even_intervals,
     lines,
@@ -46,31 +47,36 @@ def llava(settings: ImageSettings) -> ImageLayout:
 
 def llava_frames(settings: VideoSettings) -> list[ImageLayout]:
     frame, rows, columns = _llava_frame(settings)
-    grid = frame.grid(rows // 2, columns // 2)  # the model takes means of 2 x 2 patches
-    return [[grid] for _ in settings.video.frames]
+    return [[frame.grid(rows // 2, columns // 2)]] * settings.count  # the model takes means of 2 x 2 patches
 
 
 def llava_onevision_frames(settings: VideoSettings) -> list[ImageLayout]:
     side = settings.square(settings.processor.num_image_tokens)
     pooled = pooled_intervals(even_intervals(side), math.ceil(side / 2))
     grid = center_crop(settings, settings.frame).cells(pooled, pooled)
-    steps: list[ImageLayout] = [[grid] for _ in settings.video.frames]
-    return [*steps[:-1], [np.concatenate([grid, NO_BOX])]]
+    steps: list[ImageLayout] = [[grid]] * settings.count
+    steps[-1] = [[grid, NO_BOX]]
+    return steps
 
 
-def _parted(steps: list[ImageLayout], between: str) -> list[ImageLayout]:
-    """Steps with a text between them."""
-    return [steps[0], *([between, *step] for step in steps[1:])]
+def _around(starts: list[str], layouts: list[ImageLayout], end: str = "", between: str = "") -> list[ImageLayout]:
+    """Steps with their texts before and after, and a text between them."""
+    later = [between + start for start in starts[1:]]
+    return [[start, *layout, end] for start, layout in zip([starts[0], *later], layouts, strict=True)]
 
 
 def internvl_frames(settings: VideoSettings) -> list[ImageLayout]:
     processor = settings.processor
     side = settings.square(processor.image_seq_length)
     grid = center_crop(settings, settings.frame).grid(side, side)
-    steps: list[ImageLayout] = []
-    for number in range(len(settings.video.frames)):
-        steps.append([f"Frame{number + 1}: {processor.start_image_token}", grid, processor.end_image_token])
-    return _parted(steps, "\n")
+    starts = [f"Frame{number}: {processor.start_image_token}" for number in range(1, settings.count + 1)]
+    return _around(starts, [[grid]] * settings.count, processor.end_image_token, "\n")
+
+
+def video_llava_frames(settings: VideoSettings) -> list[ImageLayout]:
+    frame, rows, columns = _llava_frame(settings)
+    before = NO_BOX.repeat(settings.processor.num_additional_image_tokens, axis=0)
+    return [[np.concatenate([before, frame.grid(rows, columns)])]] * settings.count
 
 
 def square(settings: ImageSettings) -> ImageLayout:
@@ -123,16 +129,32 @@ def glm5_next(settings: ImageSettings) -> ImageLayout:
 def qwen_frames(settings: VideoSettings) -> list[ImageLayout]:
     merge = settings.get("merge_size")
     steps, rows, columns = settings.inputs["video_grid_thw"][settings.place].tolist()
-    return [[settings.frame.grid(rows // merge, columns // merge)] for _ in range(steps)]
+    return [[settings.frame.grid(rows // merge, columns // merge)]] * steps
 
 
 def qwen3_frames(settings: VideoSettings) -> list[ImageLayout]:
     processor = settings.processor
-    start = processor.vision_start_token
-    end = processor.vision_end_token
-    times = [time for _, time in settings.video.steps(settings.get("temporal_patch_size"))]
-    steps = zip(times, qwen_frames(settings), strict=True)
-    return [[f"<{time:.1f} seconds>{start}", *layout, end] for time, layout in steps]
+    starts = [f"<{time:.1f} seconds>{processor.vision_start_token}" for time in settings.times]
+    return _around(starts, qwen_frames(settings), processor.vision_end_token)
+
+
+def glm4v_frames(settings: VideoSettings) -> list[ImageLayout]:
+    processor = settings.processor
+    rate = settings.video.fps / settings.get("temporal_patch_size")
+    steps: list[ImageLayout] = []
+    for number, layout in enumerate(qwen_frames(settings)):
+        before, after = processor.replace_frame_token_id(number / rate).split(processor.image_token)
+        steps.append([before, *layout, after])
+    return steps
+
+
+def video_llama_3_frames(settings: VideoSettings) -> list[ImageLayout]:
+    """Tokens whose pixels are those of the frame before are left out."""
+    counts = settings.inputs["video_grid_thw"].prod(-1) // settings.get("merge_size") ** 2
+    shown = settings.inputs["video_compression_mask"].split(counts.tolist())[settings.place]
+    (grid,) = qwen_frames(settings)[0]
+    layouts: list[ImageLayout] = [[np.asarray(grid)[kept]] for kept in shown.reshape(settings.count, -1).numpy()]
+    return _around([f"Time {time:.1f}s:" for time in settings.times], layouts, between=",")
 
 
 def hunyuan_vl(settings: ImageSettings) -> ImageLayout:
@@ -198,6 +220,12 @@ def gemma4(settings: ImageSettings) -> ImageLayout:
     resize = settings.upstream("get_aspect_ratio_preserving_size")
     height, width = resize(settings.height, settings.width, patch_size=patch, **limits)
     return [settings.frame.grid(height // (patch * pool), width // (patch * pool))]
+
+
+def gemma4_frames(settings: VideoSettings) -> list[ImageLayout]:
+    processor = settings.processor
+    starts = [f"{clock(time)} {processor.boi_token}" for time in settings.times]
+    return _around(starts, [gemma4(settings)] * settings.count, processor.eoi_token, " ")
 
 
 def deepseek_vl(settings: ImageSettings) -> ImageLayout:

@@ -7,7 +7,7 @@ processor of transformers makes it, with the boxes of its tokens.
 
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -128,13 +128,14 @@ class ImageSettings:
         names = ("height", "width", "shortest_edge", "longest_edge")
         return {edge: int(size[edge]) for edge in names if edge in size and size[edge] is not None}
 
-    def upstream(self, name: str) -> Callable:
-        """Finds a function of the file that defines the image processor."""
-        for cls in type(self.processor.image_processor).__mro__:
+    def upstream(self, name: str) -> Any:
+        """Finds a function or a text of the file that defines the part of the processor, or the processor."""
+        part = type(getattr(self.processor, self.part))
+        for cls in (*part.__mro__, *type(self.processor).__mro__):
             function = getattr(sys.modules.get(cls.__module__), name, None)
             if function is not None:
                 return function
-        raise ValueError(f"{type(self.processor.image_processor).__name__}: its file has no function {name}.")
+        raise ValueError(f"{part.__name__}: its file has no function {name}.")
 
     def square(self, tokens: int) -> int:
         """Returns the side of a square grid of tokens (`int`)."""
@@ -152,6 +153,16 @@ class VideoSettings(ImageSettings):
     inputs: Mapping[str, Any]  # What the processor made of the batch
     place: int  # The place of the video among those of the batch
     part: str = "video_processor"
+
+    @property
+    def count(self) -> int:
+        """How many frames the video has."""
+        return len(self.video.frames)
+
+    @property
+    def times(self) -> list[float]:
+        """The seconds of each step (`list[float]`)."""
+        return [time for _, time in self.video.steps(self.get("temporal_patch_size", 1))]
 
 
 def layout_text(layout: ImageLayout, token: str) -> str:
@@ -213,3 +224,8 @@ def class_tokens(settings: ImageSettings) -> np.ndarray:
     processor = settings.processor
     count = int(getattr(processor, "num_additional_image_tokens", 0) or 0)
     return NO_BOX.repeat(max(0, count - (processor.vision_feature_select_strategy == "default")), axis=0)
+
+
+def clock(time: float) -> str:
+    """Minutes and seconds."""
+    return "{:02d}:{:02d}".format(*divmod(int(time), 60))

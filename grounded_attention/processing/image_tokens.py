@@ -77,6 +77,7 @@ class ImageTokenFamily:
         frames (`Callable`, *optional*): Makes the layouts of a video, one for each step, from its [`VideoSettings`];
             `None` for a family whose videos are not read.
         frame_token (`Callable`, *optional*): Returns the token that stands for a patch of a frame.
+        frames_and_images (`bool`, *optional*, defaults to `True`): Whether the model reads both in one batch.
     """
 
     processor: str
@@ -94,6 +95,7 @@ class ImageTokenFamily:
     boxes: str = "plain"
     frames: Callable[[VideoSettings], list[ImageLayout]] | None = None
     frame_token: Callable[[Any], str] = Token("video_token")
+    frames_and_images: bool = True
 
     def arrange(self, images: Sequence[Sequence[Any]]) -> Sequence[Any]:
         """Returns the images of each text as the processor takes them."""
@@ -113,6 +115,9 @@ _TILES = {"crop_to_patches": True}
 _START_END_IMAGE = ("start_image_token", "end_image_token")
 _IMAGE_START_END = ("image_start_token", "image_end_token")
 _BOI_EOI = ("boi_token", "eoi_token")
+# Tokens of frames are those of images, which these models do not tell apart.
+_AS_IMAGES: dict[str, Any] = {"frame_token": Token("image_token"), "frames_and_images": False}
+_GLM_FRAMES: dict[str, Any] = {"frames": grids.glm4v_frames, **_AS_IMAGES}
 
 
 def _chart_tokens(processor: Any) -> str:
@@ -132,7 +137,9 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
         "LlavaNextVideoProcessor", tiles.llava_next, boxes="llava", frames=grids.llava_frames
     ),
     "granite4_vision": ImageTokenFamily("Granite4VisionProcessor", tiles.llava_next),
-    "video_llava": ImageTokenFamily("VideoLlavaProcessor", grids.llava, boxes="llava"),
+    "video_llava": ImageTokenFamily(
+        "VideoLlavaProcessor", grids.llava, boxes="llava", frames=grids.video_llava_frames
+    ),
     "llava_onevision": ImageTokenFamily(
         "LlavaOnevisionProcessor", tiles.llava_onevision, boxes="llava", frames=grids.llava_onevision_frames
     ),
@@ -142,15 +149,21 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
         ("qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "cosmos3_omni", "qwen4_exp"),
         ImageTokenFamily("Qwen3VLProcessor", grids.qwen_vl, boxes="qwen3_vl", frames=grids.qwen3_frames),
     ),
-    "qwen2_5_omni_thinker": ImageTokenFamily("Qwen2_5OmniProcessor", grids.qwen_vl, boxes="qwen2_5_vl"),
-    "qwen3_omni_moe_thinker": ImageTokenFamily("Qwen3OmniMoeProcessor", grids.qwen_vl, boxes="qwen3_vl"),
-    **dict.fromkeys(("glm4v", "glm4v_moe"), ImageTokenFamily("Glm4vProcessor", grids.qwen_vl, boxes="glm4v")),
-    "glm46v": ImageTokenFamily("Glm46VProcessor", grids.qwen_vl, boxes="glm4v"),
-    **dict.fromkeys(("glm_ocr", "glmga"), ImageTokenFamily("Glm46VProcessor", grids.qwen_vl)),
+    "qwen2_5_omni_thinker": ImageTokenFamily(
+        "Qwen2_5OmniProcessor", grids.qwen_vl, boxes="qwen2_5_vl", frames=grids.qwen_frames
+    ),
+    "qwen3_omni_moe_thinker": ImageTokenFamily(
+        "Qwen3OmniMoeProcessor", grids.qwen_vl, boxes="qwen3_vl", frames=grids.qwen_frames
+    ),
+    **dict.fromkeys(
+        ("glm4v", "glm4v_moe"), ImageTokenFamily("Glm4vProcessor", grids.qwen_vl, boxes="glm4v", **_GLM_FRAMES)
+    ),
+    "glm46v": ImageTokenFamily("Glm46VProcessor", grids.qwen_vl, boxes="glm4v", **_GLM_FRAMES),
+    **dict.fromkeys(("glm_ocr", "glmga"), ImageTokenFamily("Glm46VProcessor", grids.qwen_vl, **_GLM_FRAMES)),
     "exaone4_5": ImageTokenFamily("Exaone4_5_Processor", grids.qwen_vl, frames=grids.qwen_frames),
     "paddleocr_vl": ImageTokenFamily("PaddleOCRVLProcessor", grids.qwen_vl, boxes="paddleocr_vl"),
     "ernie4_5_vl_moe": ImageTokenFamily("Ernie4_5_VLMoeProcessor", grids.qwen_vl, boxes="ernie"),
-    "video_llama_3": ImageTokenFamily("VideoLlama3Processor", grids.qwen_vl),
+    "video_llama_3": ImageTokenFamily("VideoLlama3Processor", grids.qwen_vl, frames=grids.video_llama_3_frames),
     "cosmos3_edge": ImageTokenFamily(
         "Cosmos3EdgeProcessor", grids.qwen_vl, arguments={"return_mm_token_type_ids": True}, frames=grids.qwen3_frames
     ),
@@ -164,11 +177,17 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
     ),
     "muse_glimmer": ImageTokenFamily("MuseGlimmerProcessor", grids.qwen_vl, around=_IMAGE_START_END),
     "muse_spark": ImageTokenFamily("MuseSparkProcessor", grids.qwen_vl, around=_IMAGE_START_END),
-    "minicpmv4_6": ImageTokenFamily("MiniCPMV4_6Processor", tiles.minicpmv, boxes="minicpm"),
-    "minicpmv4_7": ImageTokenFamily("MiniCPMV4_7Processor", tiles.minicpmv, boxes="minicpm"),
-    "minicpm_ocr": ImageTokenFamily("MiniCPMOcrProcessor", tiles.minicpmv, boxes="minicpm"),
+    "minicpmv4_6": ImageTokenFamily(
+        "MiniCPMV4_6Processor", tiles.minicpmv, boxes="minicpm", frames=tiles.minicpmv_frames
+    ),
+    "minicpmv4_7": ImageTokenFamily(
+        "MiniCPMV4_7Processor", tiles.minicpmv, boxes="minicpm", frames=tiles.minicpmv_frames
+    ),
+    "minicpm_ocr": ImageTokenFamily(
+        "MiniCPMOcrProcessor", tiles.minicpmv, boxes="minicpm", frames=tiles.minicpmv_frames
+    ),
     "idefics3": ImageTokenFamily("Idefics3Processor", tiles.idefics3),
-    "smolvlm": ImageTokenFamily("SmolVLMProcessor", tiles.idefics3),
+    "smolvlm": ImageTokenFamily("SmolVLMProcessor", tiles.idefics3, frames=tiles.smolvlm_frames, **_AS_IMAGES),
     "granite_docling": ImageTokenFamily("GraniteDoclingProcessor", tiles.granite_docling, boxes="granite_docling"),
     "paligemma": ImageTokenFamily(
         "PaliGemmaProcessor",
@@ -230,8 +249,12 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
     "ovis2": ImageTokenFamily("Ovis2Processor", tiles.ovis2, image_token=Token("<IMG_ATOM>")),
     **dict.fromkeys(("mistral3", "mistral_large4"), ImageTokenFamily("PixtralProcessor", grids.pixtral)),
     "lighton_ocr": ImageTokenFamily("LightOnOcrProcessor", grids.pixtral),
-    "gemma4": ImageTokenFamily("Gemma4Processor", grids.gemma4, around=_BOI_EOI, boxes="gemma4"),
-    "gemma4_unified": ImageTokenFamily("Gemma4UnifiedProcessor", grids.gemma4, around=_BOI_EOI, boxes="gemma4"),
+    "gemma4": ImageTokenFamily(
+        "Gemma4Processor", grids.gemma4, around=_BOI_EOI, boxes="gemma4", frames=grids.gemma4_frames
+    ),
+    "gemma4_unified": ImageTokenFamily(
+        "Gemma4UnifiedProcessor", grids.gemma4, around=_BOI_EOI, boxes="gemma4", frames=grids.gemma4_frames
+    ),
     "deepseek_vl": ImageTokenFamily("DeepseekVLProcessor", grids.deepseek_vl),
     "janus": ImageTokenFamily("JanusProcessor", grids.deepseek_vl, around=_IMAGE_START_END),
     "llama4": ImageTokenFamily("Llama4Processor", tiles.llama4, image_token=Token("img_patch_token")),

@@ -364,6 +364,9 @@ class PatchGroundingProcessor:
         arguments = dict(self.family.arguments)
         if videos:
             arguments |= _video_arguments(videos)
+            if any(images) and not self.family.frames_and_images:
+                name = type(self.processor).__name__
+                raise ValueError(f"models of {name} read images or videos, not both together; give one of them")
         try:
             inputs = self.processor(
                 text=[prompt.text for prompt in prompts],
@@ -373,14 +376,15 @@ class PatchGroundingProcessor:
                 images_kwargs={**self.family.settings, **self.image_settings, "return_tensors": "pt"},
             )
         except ValueError as error:
-            lengths = {len(video.frames) for video in videos}
-            if len(lengths) < 2:
+            if len({len(video.frames) for video in videos}) < 2:
                 raise
             name = type(self.processor).__name__
-            raise ValueError(
-                f"{name} does not read videos of {sorted(lengths)} frames together; give as many of each"
-            ) from error
-        return {name: value for name, value in inputs.items() if name != "labels"}, specials
+            raise ValueError(f"{name} does not read these videos together; give as many frames of each") from error
+        if "video_second_per_grid" in inputs:  # the processor has one number of frames in a second for all videos
+            span = self.processor.video_processor.temporal_patch_size
+            inputs["video_second_per_grid"] = torch.tensor([span / video.fps for video in videos])
+        unread = ("labels", "video_metadata")
+        return {name: value for name, value in inputs.items() if name not in unread}, specials
 
     def _read(
         self,
@@ -396,11 +400,12 @@ class PatchGroundingProcessor:
         sizes = [picture.size for picture in pictures if not isinstance(picture, Video)]
         of_images = iter(image_layouts(self.family, self.processor, sizes, self.image_settings))
         layouts: list[list[ImageLayout]] = []
+        numbers = count()
         for picture in pictures:
             if isinstance(picture, Video):
-                size = picture.frames[0].size
+                about = (*picture.frames[0].size, True, next(numbers))
                 place = next(places)
-                settings = VideoSettings(self.processor, {}, *size, True, video=picture, inputs=inputs, place=place)
+                settings = VideoSettings(self.processor, {}, *about, video=picture, inputs=inputs, place=place)
                 layouts.append(cast(Any, self.family.frames)(settings))
             else:
                 layouts.append([next(of_images)])

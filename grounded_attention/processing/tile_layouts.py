@@ -2,6 +2,8 @@
 """Families that cut a large image into tiles or crops, and show the whole image too."""
 
 import math
+from dataclasses import replace
+from datetime import timedelta
 
 import numpy as np
 import torch
@@ -12,7 +14,9 @@ from .image_layouts import (
     ImageFrame,
     ImageLayout,
     ImageSettings,
+    VideoSettings,
     class_tokens,
+    clock,
     ended_rows,
     lines,
     pad_to_square,
@@ -141,6 +145,19 @@ def idefics3(settings: ImageSettings) -> ImageLayout:
     else:
         tiles = []
     return [*tiles, f"{around}{whole}", settings.frame.grid(side, side), around]
+
+
+def smolvlm_frames(settings: VideoSettings) -> list[ImageLayout]:
+    frame = idefics3(settings)
+    steps: list[ImageLayout] = []
+    for time in settings.times:
+        steps.append([settings.upstream("FRAME_TIMESTAMP_MESSAGE").format(timestamp=clock(time)), *frame])
+    longest = settings.upstream("num2words")(settings.inputs["pixel_values"].shape[1])  # of the videos of the batch
+    duration = timedelta(seconds=int(settings.times[-1]))
+    intro = settings.upstream("DEFAULT_VIDEO_INTRO").format(frame_count=longest, video_duration=duration)
+    steps[0].insert(0, intro)
+    steps[-1].append(settings.upstream("DEFAULT_MEDIA_OUTTRO"))
+    return steps
 
 
 def granite_docling(settings: ImageSettings) -> ImageLayout:
@@ -330,7 +347,7 @@ def lfm2_vl(settings: ImageSettings) -> ImageLayout:
 
 def minicpmv(settings: ImageSettings) -> ImageLayout:
     processor = settings.processor
-    images = settings.processor.image_processor
+    images = getattr(processor, settings.part)
     resolution = settings.get("scale_resolution")
     mode = settings.get("downsample_mode")
     shape = (settings.height, settings.width)
@@ -353,6 +370,17 @@ def minicpmv(settings: ImageSettings) -> ImageLayout:
         end = processor.slice_end_token
         layout += [*_tiles(settings.frame, rows, columns, side, start, end, f"{end}\n")[:-1], end]
     return layout
+
+
+def minicpmv_frames(settings: VideoSettings) -> list[ImageLayout]:
+    processor = settings.processor
+    frame = minicpmv(replace(settings, given={"use_image_id": False}))
+    number = ""
+    if processor.default_use_image_id:  # before each video, of some versions
+        token = processor.video_token
+        earlier = settings.number + 1
+        number = processor._prepend_local_ids([token * earlier], [""] * earlier, token)[-1]
+    return [[number, *frame], *[frame] * (settings.count - 1)]
 
 
 def molmo2(settings: ImageSettings) -> ImageLayout:

@@ -79,8 +79,15 @@ def import_with_torchvision(name):
     """Imports a file of transformers that needs torchvision where transformers was imported without it."""
     if install() == "real":
         return importlib.import_module(name)
-    from transformers import image_processing_backends, image_processing_utils, image_utils, video_processing_utils
+    from transformers import (
+        image_processing_backends,
+        image_processing_utils,
+        image_utils,
+        utils,
+        video_processing_utils,
+    )
 
+    known = utils.is_torchvision_v2_available
     lent = {key: module for key, module in sys.modules.items() if key.split(".")[0] == "torchvision"}
     try:
         for module in (image_processing_backends, image_processing_utils, video_processing_utils):
@@ -91,8 +98,10 @@ def import_with_torchvision(name):
         image_utils.pil_torch_interpolation_mapping.update(modes)
         image_utils.torch_pil_interpolation_mapping.update({mode: pil for pil, mode in modes.items()})
         image_processing_backends.pil_torch_interpolation_mapping = image_utils.pil_torch_interpolation_mapping
+        utils.is_torchvision_v2_available = lambda: True
         return importlib.import_module(name)
     finally:
+        utils.is_torchvision_v2_available = known
         for key in lent:
             del sys.modules[key]
 

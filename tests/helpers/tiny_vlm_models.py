@@ -103,6 +103,8 @@ def make_model(model_type, tokenizer):
     ids = {name: getattr(tokenizer, f"{name}_token_id", None) for name in names}
     if key in RELATIVES:
         ids["image"] = tokenizer.convert_tokens_to_ids(RELATIVES[key].image_token)
+    if key.startswith("gemma4"):
+        ids["video"] = tokenizer.convert_tokens_to_ids("<|video|>")
     tokens = {f"{name}_{end}": ids[name] for name in names for end in ("token_id", "token_index")}
     tokens = {name: value for name, value in tokens.items() if value is not None}
     config = AutoConfig.for_model(model_type, **{**tokens, **copy.deepcopy(_config(key)), "pad_token_id": 0})

@@ -19,7 +19,17 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_
 
 from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES, get_image_token_family
 from tests.helpers.fake_torchvision import import_with_torchvision
-from tests.helpers.tiny_vlm_relatives import CLASS_TOKEN, CROP, GRID, PINPOINTS, RELATIVES, SQUARE, TILE, Relative
+from tests.helpers.tiny_vlm_relatives import (
+    CLASS_TOKEN,
+    CROP,
+    GRID,
+    PATCH,
+    PINPOINTS,
+    RELATIVES,
+    SQUARE,
+    TILE,
+    Relative,
+)
 
 MANY_PINPOINTS = [[height * TILE, width * TILE] for height in range(1, 5) for width in range(1, 5)]
 WORDS = ("a dog runs after the small cat near two red balls user assistant what is this here original image and are "
@@ -62,7 +72,8 @@ SPECIAL = {
 }
 # Tokens that processors know by their text alone; the later ones come after the words, whose ids stay.
 LATER = ["<|imgpad|>", "<imgpad>", "<im_patch>", "<|video_pad|>", "<|audio_comp_pad|>", "<patch_start>", "<patch_end>",
-         "<patch_newline>", "<im_col>", "<im_start>", "<low_res_im_start>", "<im_end>"]  # fmt: skip
+         "<patch_newline>", "<im_col>", "<im_start>", "<low_res_im_start>", "<im_end>", "<|begin_of_video|>",
+         "<|end_of_video|>", "<|begin_of_image|>", "<|end_of_image|>"]  # fmt: skip
 KNOWN = [
     *dict.fromkeys(each.image_token for each in RELATIVES.values() if each.image_token not in ("<image>", *LATER)),
     *("]<]start of image[>[", "]<]end of image[>[", "]<]video[>[", "<|video|>", "<|image|>"),
@@ -110,12 +121,23 @@ PROCESSORS = {
 QWEN = ("qwen2_vl.Qwen2VL", {**GRID, "size": {"shortest_edge": 4 * 64, "longest_edge": 20 * 64}})
 # It counts the pixels of all frames
 NEWER_QWEN = ("qwen3_vl.Qwen3VL", {**GRID, "size": {"shortest_edge": 4 * 64, "longest_edge": 120 * 64}})
+MINICPM = {"patch_size": PATCH, "scale_resolution": 32, "max_slice_nums": 6}
 # Model type -> folder and class of the processor of videos, and its settings; of others it is that of Qwen.
 VIDEO_PROCESSORS = {
     "cosmos3_edge": ("cosmos3_edge.Cosmos3Edge", NEWER_QWEN[1]),
     "llava_next_video": ("llava_next_video.LlavaNextVideo", {"size": {"shortest_edge": TILE}, "crop_size": SQUARE}),
     "llava_onevision": ("llava_onevision.LlavaOnevision", {"size": SQUARE}),
     "internvl": ("internvl.InternVL", {"size": SQUARE}),
+    "smolvlm": ("smolvlm.SmolVLM", {"size": {"longest_edge": 48}, "max_image_size": {"longest_edge": TILE}}),
+    "video_llava": ("video_llava.VideoLlava", CROP),
+    "video_llama_3": ("video_llama_3.VideoLlama3", QWEN[1]),
+    **dict.fromkeys(("glm4v", "glm4v_moe"), ("glm4v.Glm4v", NEWER_QWEN[1])),
+    **dict.fromkeys(("glm46v", "glm_ocr"), ("glm46v.Glm46V", NEWER_QWEN[1])),
+    "glmga": ("glmga.Glmga", NEWER_QWEN[1]),
+    "gemma4": ("gemma4.Gemma4", {"patch_size": PATCH, "pooling_kernel_size": 2}),
+    "gemma4_unified": ("gemma4_unified.Gemma4Unified", {"patch_size": PATCH, "pooling_kernel_size": 2}),
+    **dict.fromkeys(("minicpmv4_6", "minicpmv4_7"), ("minicpmv4_6.MiniCPMV4_6", MINICPM)),
+    "minicpm_ocr": ("minicpm_ocr.MiniCPMOcr", MINICPM),
 }
 
 
@@ -257,11 +279,18 @@ def add_videos(processor, model_type):
     name, settings = VIDEO_PROCESSORS.get(model_type, NEWER_QWEN if newer else QWEN)
     folder, prefix = name.split(".")
     file = import_with_torchvision(f"transformers.models.{folder}.video_processing_{folder}")
-    type(processor).video_processor = getattr(file, f"{prefix}VideoProcessor")(**settings, resample=0)
+    video_processor = getattr(file, f"{prefix}VideoProcessor")(**settings, resample=0)
+    type(processor).video_processor = video_processor
+    if "omni" in model_type:  # its processor has another size by default
+        type(processor).videos_kwargs = {"size": settings["size"]}
+    if "minicpm" in model_type:
+        processor.video_slice_mode = video_processor.slice_mode
     if processor.chat_template is not None:
         video = processor.video_token
-        if settings is QWEN[1]:
+        if folder == "qwen2_vl":
             video = f"<|vision_start|>{video}<|vision_end|>"
+        if folder.startswith("glm"):
+            video = f"<|begin_of_video|>{video}<|end_of_video|>"
         place = f"{{% elif part['type'] == 'video' %}}{{{{ '{video}' }}}}{{% else %}}"
         processor.chat_template = processor.chat_template.replace("{% else %}", place)
     return processor

@@ -13,12 +13,14 @@ from grounded_attention.processing.patch_grounding import PatchGroundingProcesso
 from grounded_attention.processing.videos import open_video
 from grounded_attention.supervision.supervise import find_language_model
 from tests.helpers.tiny_vlm_models import make_model, unmix_patches
-from tests.helpers.tiny_vlm_processors import add_videos, make_processor
+from tests.helpers.tiny_vlm_processors import PROCESSORS, add_videos, make_processor, type_of
 from tests.helpers.tiny_vlm_relatives import PATCH
 
-FAMILIES = [name for name, family in IMAGE_TOKEN_FAMILIES.items() if family.frames is not None]
+TYPES = [name for name in PROCESSORS if type_of(name) == name]
+FAMILIES = [name for name in TYPES if IMAGE_TOKEN_FAMILIES[name].frames is not None]
 # Whose processors stack the frames of all videos, which must be as many.
-STACKED = [name for name in ("internvl", "llava_next_video", "llava_onevision") if name in FAMILIES]
+STACKED = [name for name in ("internvl", "llava_next_video", "llava_onevision", "video_llava") if name in FAMILIES]
+ALONE = [name for name in FAMILIES if not IMAGE_TOKEN_FAMILIES[name].frames_and_images]
 COUNT = 5
 
 
@@ -28,13 +30,6 @@ def make_frames(count=COUNT, seed=0, size=(53, 37)):
 
 def as_video(frames, fps=2.0):
     return open_video([*frames], fps)
-
-
-def pair(processor, family):
-    """A model whose tower does not mix patches, and the processor of its image tokens."""
-    model = make_model(family, processor.tokenizer)
-    unmix_patches(model)
-    return model, PatchGroundingProcessor(processor, family)
 
 
 def embedded(model, patches, pictures):
@@ -53,17 +48,22 @@ def embedded(model, patches, pictures):
 @pytest.mark.parametrize("first", ["image", "video"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_pixels_of_a_frame_change_its_tokens(family, first, size):
-    """An image, or another video, stands before the video."""
-    model, patches = pair(add_videos(make_processor(family, resample=0), family), family)
+    """An image, or another video, stands before the video; nothing where the model does not read both."""
+    processor = add_videos(make_processor(family, resample=0), family)
+    model = make_model(family, processor.tokenizer)
+    unmix_patches(model)
+    patches = PatchGroundingProcessor(processor, family)
     frames = make_frames(size=size)
     other = as_video(make_frames(COUNT if family in STACKED else 3, seed=9))
     start = [Image.fromarray(make_frames(1, 9)[0])] if first == "image" else [other]
+    if first == "image" and family in ALONE:
+        start = []
     before, batch = embedded(model, patches, [*start, as_video(frames)])
     positions = batch["region_positions"][0].numpy()
     of = batch["region_image"][0].numpy()
     boxes = batch["region_boxes"][0].numpy().astype(float) * ([*size] * 2)
     steps = [step for step, _ in patches.frame_steps(as_video(frames))]
-    earlier = 1 if first == "image" else len(patches.frame_steps(other))
+    earlier = len(start) if first == "image" else len(patches.frame_steps(other))
     assert {*of.tolist()} == {*range(earlier + len(steps))}
     generator = np.random.default_rng(3)
     required_count = 0
@@ -89,10 +89,48 @@ def test_pixels_of_a_frame_change_its_tokens(family, first, size):
     assert required_count >= COUNT
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_videos_of_a_batch_are_read_as_alone(family):
+    """With their times, which are words of bytes here."""
+    patches = PatchGroundingProcessor(add_videos(make_processor(family, byte_pairs=True), family), family)
+    videos = [as_video(make_frames(COUNT, 1), 0.01), as_video(make_frames(COUNT if family in STACKED else 2, 2), 3.0)]
+    batch = patches(["what is here ?"] * 2, images=[[video] for video in videos])
+    for row, video in enumerate(videos):
+        single = patches("what is here ?", images=[video])
+        assert len(patches.frame_steps(video)) == single["region_image"].max() + 1
+        count = single["region_positions"].shape[1]
+        for name in ("region_boxes", "region_image", "region_candidate_mask"):
+            assert batch[name][row, :count].equal(single[name][0]), name
+        ids = batch["input_ids"][row][batch["region_positions"][row, :count]]
+        assert ids.equal(single["input_ids"][0][single["region_positions"][0]])
+        for name in single.keys() & {"video_second_per_grid", "second_per_grid_ts"}:
+            assert single[name].item() == pytest.approx(2 / video.fps)
+            assert batch[name][row] == single[name]
+
+
+def test_tokens_of_pixels_that_stay_are_left_out():
+    patches = PatchGroundingProcessor(add_videos(make_processor("video_llama_3"), "video_llama_3"))
+    frames = make_frames(4)
+    frames[2] = frames[1]
+    frames[3, :, 30:] = frames[2, :, 30:]
+    batch = patches("what ?", images=[as_video(make_frames(3, 5)), as_video(frames)])
+    boxes = [batch["region_boxes"][0][batch["region_image"][0] == step] for step in range(3, 7)]
+    assert boxes[0].equal(boxes[1])
+    assert len(boxes[2]) == 1  # the processor leaves one of each frame
+    assert boxes[3].equal(boxes[0][boxes[0][:, 0] < 30 / 53])
+
+
+@pytest.mark.parametrize("family", ALONE)
+def test_images_beside_frames_are_refused_where_their_tokens_are_the_same(family):
+    patches = PatchGroundingProcessor(add_videos(make_processor(family), family), family)
+    with pytest.raises(ValueError, match="images or videos"):
+        patches("what ?", images=[Image.fromarray(make_frames(1)[0]), as_video(make_frames())])
+
+
 @pytest.mark.parametrize("family", STACKED)
 def test_videos_that_cannot_be_stacked_are_refused(family):
-    _, patches = pair(add_videos(make_processor(family), family), family)
-    with pytest.raises(ValueError, match=r"videos of \[3, 5\] frames"):
+    patches = PatchGroundingProcessor(add_videos(make_processor(family), family), family)
+    with pytest.raises(ValueError, match="as many frames of each"):
         patches("what ?", images=[as_video(make_frames(3)), as_video(make_frames(5))])
 
 
