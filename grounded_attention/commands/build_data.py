@@ -29,7 +29,7 @@ from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.utils.bounded_files import read_json
 
-from .command_line import Program
+from .command_line import Program, refuse_given
 
 INFO_FILE = "dataset_info.json"  # `datasets` writes it for every data set
 
@@ -80,8 +80,8 @@ def build(
     _check_replaceable(output, name)
     given = parse_options(BUILDERS[name], options)
     terms = {key: value for key, value in vars(pushing).items() if key != "push"}
-    if pushing.push is None and (alone := [key.replace("_", "-") for key, value in terms.items() if value]):
-        raise DataError(f"--{alone[0]} needs --push", hint="give the repository: --push ORG/NAME")
+    if pushing.push is None:
+        refuse_given(pushing, [*terms], "needs --push; give the repository: --push ORG/NAME")
     with tempfile.TemporaryDirectory() as cache:
         places = {"cache_dir": cache, "data_dir": str(data_dir), "config_name": config, "splits": split}
         builder = BUILDERS[name](**places, **given)

@@ -147,6 +147,13 @@ def call(function: Callable[..., Any], given: Fields) -> Any:
     return function(**arguments)
 
 
+def refuse_given(options: Any, names: Sequence[str], why: str) -> None:
+    """Refuses the first of these options that is given."""
+    for name in names:
+        if getattr(options, name):
+            raise ValueError(f"--{name.replace('_', '-')} {why}")
+
+
 def help_of(function: Callable[..., Any]) -> str:
     """The help of a command: the docstring of its module."""
     return sys.modules[function.__module__].__doc__ or ""

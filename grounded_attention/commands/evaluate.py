@@ -39,7 +39,7 @@ examples:
 
 from typing import Any
 
-from .command_line import Program, explain_error
+from .command_line import Program, explain_error, refuse_given
 from .evaluate_options import Evaluation
 
 
@@ -49,18 +49,18 @@ def evaluate(checkpoint: str | None = None, *, options: Evaluation) -> tuple[Any
     Args:
         checkpoint (CHECKPOINT): folder of a trained model, or a name on the Hub
     """
-    alone = [name for name in ("probe", "before", "card") if getattr(options, name) is not None]
     if options.suite:
         from .evaluate_suite import work
-    elif alone:
-        raise ValueError(f"--{alone[0]} has no effect without --suite: give --suite, or remove it")
-    elif options.task is None and (checkpoint is None or options.predictions or options.data or options.faithful):
+
+        return work(checkpoint, options)
+    refuse_given(options, ("probe", "before", "card"), "has no effect without --suite: give --suite, or remove it")
+    if options.task is None and (checkpoint is None or options.predictions or options.data or options.faithful):
         raise ValueError("give --task and --data or --data-dir, a CHECKPOINT of a run, or --suite")
-    elif options.task is not None and (options.data_dir is None) == (options.data is None):
+    if options.task is not None and (options.data_dir is None) == (options.data is None):
         raise ValueError(f"--task {options.task}: give either --data-dir or --data")
-    else:
-        from .evaluate_work import work
-    return work(checkpoint, options)
+    from .evaluate_work import work as score
+
+    return score(checkpoint, options)
 
 
 main = Program("evaluate", evaluate, explain_error)

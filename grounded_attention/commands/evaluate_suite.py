@@ -25,6 +25,7 @@ from grounded_attention.utils.named_types import Columns
 from grounded_attention.utils.plain_text import markdown_table, markdown_text
 from grounded_attention.utils.whole_files import write_text
 
+from .command_line import refuse_given
 from .evaluate_options import Evaluation
 from .key_values import read_columns
 
@@ -47,9 +48,7 @@ def work(checkpoint: str | None, options: Evaluation) -> tuple[Any, str]:
     if checkpoint is None or not options.probe:
         raise ValueError("give CHECKPOINT and --probe SOURCE")
     unread = ("task", "predictions", "set", "data_dir", "data", "faithful")
-    useless = [name for name in unread if getattr(options, name)]
-    if useless:
-        raise ValueError(f"--{useless[0].replace('_', '-')} has no effect with --suite: remove it")
+    refuse_given(options, unread, "has no effect with --suite: remove it")
     card = None if options.card is None else PROBES.find(options.card)
     logging.set_verbosity_error()
     for model in filter(None, (checkpoint, options.before)):

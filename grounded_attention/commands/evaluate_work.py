@@ -35,6 +35,7 @@ from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import write_json, write_text
 
+from .command_line import refuse_given
 from .evaluate_options import Evaluation
 from .key_values import below, read_columns, settings
 from .rows_options import RowSource
@@ -69,9 +70,7 @@ def run_recipe(checkpoint: str, options: Evaluation) -> Recipe:
     """The recipe of the run that a checkpoint belongs to."""
     recipe = read_run(Path(checkpoint).parent, "give --task, and --data or --data-dir")
     of_rows = ("data_dir", "regions", "text_only", "images", "set")
-    unused = [name for name in of_rows if getattr(options, name)]
-    if unused:
-        raise ValueError(f"--{unused[0].replace('_', '-')}: without --task all of it is as in the run; remove it")
+    refuse_given(options, of_rows, "needs --task: without it all is as in the run")
     if options.limit is None:
         limit = {}
     else:

@@ -59,7 +59,7 @@ from grounded_attention.commands.command_line import Count, Positive, Share
 from grounded_attention.dataset_scripts.files.image_files import list_images
 from grounded_attention.utils.named_types import Fields
 
-from .command_line import Program
+from .command_line import Program, refuse_given
 from .models import Dtype
 from .rows_options import RowSource, refuse_row_options, rows_builder
 
@@ -133,11 +133,9 @@ def read_candidates(options: Extraction) -> Candidates | None:
     refuse_row_options(options, "split", "columns")
     vcr = options.boxes == "vcr"
     chosen = options.image_id_format
-    of_data = {name: getattr(options, name) for name in ("data_dir", "detections", "image_id_format")}
     if options.boxes not in DATA_SETS:
-        unused = [name for name, value in of_data.items() if value is not None]
-        if unused:
-            raise ValueError(f"--{unused[0].replace('_', '-')} belongs to --boxes {' or '.join(DATA_SETS)}")
+        of_data = ("data_dir", "detections", "image_id_format")
+        refuse_given(options, of_data, f"belongs to --boxes {' or '.join(DATA_SETS)}")
         if options.images is None:
             raise ValueError("--images is missing: give a folder of images, or a list file")
         return None

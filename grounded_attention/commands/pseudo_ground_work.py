@@ -30,7 +30,7 @@ from grounded_attention.pages.rows_page import row_card, rows_page
 from grounded_attention.training.experiments.pretrained import find_device, load_pipeline, split_revision
 from grounded_attention.utils.named_types import Fields, Row
 from grounded_attention.utils.open_images import open_image
-from grounded_attention.utils.plain_text import first_sentences
+from grounded_attention.utils.plain_text import explained
 from grounded_attention.utils.whole_files import write_text
 
 from .key_values import parse_options, yaml_pairs
@@ -119,10 +119,8 @@ def _kind(grounder: str) -> str:
     if grounder == SCENES:
         return SCENES
     name, revision = split_revision(grounder)
-    try:
+    with explained(f"--grounder {grounder}: cannot be used", OSError, ValueError):
         model_type = AutoConfig.from_pretrained(name, revision=revision).model_type
-    except (OSError, ValueError) as error:
-        raise ValueError(f"--grounder {grounder}: cannot be used: {first_sentences(error)}") from error
     if model_type == FLORENCE:
         return FLORENCE
     if find_family(model_type) is None:

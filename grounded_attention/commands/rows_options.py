@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from grounded_attention.commands.command_line import Positive
+from grounded_attention.commands.command_line import Positive, refuse_given
 from grounded_attention.utils.named_types import Fields
 
 from .key_values import read_columns
@@ -52,9 +52,8 @@ class RowSource:
 
 def refuse_row_options(options: Any, *names: str) -> None:
     """Refuses options that say how `--data` is read where it is not given."""
-    for name in names if options.data is None else ():
-        if getattr(options, name):
-            raise ValueError(f"--{name.replace('_', '-')} is for rows: give --data")
+    if options.data is None:
+        refuse_given(options, names, "is for rows: give --data")
 
 
 def open_rows(source: str, options: Any, **more: Any) -> Any:

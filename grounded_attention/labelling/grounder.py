@@ -23,7 +23,7 @@ from grounded_attention.processing.region_extraction import clip_boxes, suppress
 from grounded_attention.processing.sequence_layouts import check_tokenizer
 from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
 from grounded_attention.utils.named_types import Batch, Columns, Fields
-from grounded_attention.utils.plain_text import first_sentences
+from grounded_attention.utils.plain_text import explained
 
 # Scores are stored in the open interval (0, 1); a sigmoid in float32 reaches both ends.
 SMALLEST = 1e-6
@@ -139,7 +139,7 @@ def load_grounding_model(
 ) -> tuple[Any, Any]:
     """Loads the model, of one of some `kinds`, and the processor of a grounder from the Hub or a folder."""
     where = {"revision": revision or "main"}
-    try:
+    with explained(f"--grounder {name_or_path}: cannot be used", OSError, ValueError, ImportError):
         kind = AutoConfig.from_pretrained(name_or_path, **where).model_type
         if kind not in kinds:
             expected = f"expected one of {', '.join(kinds)}, or Florence-2, or a model of this project"
@@ -147,8 +147,6 @@ def load_grounding_model(
         processor = AutoProcessor.from_pretrained(name_or_path, **where, **processor_options or {})
         check_tokenizer(processor.tokenizer)
         model = model_class.from_pretrained(name_or_path, dtype=dtype, **where)
-    except (OSError, ValueError, ImportError) as error:
-        raise ValueError(f"--grounder {name_or_path}: cannot be used: {first_sentences(error)}") from error
     return model.to(device), processor
 
 

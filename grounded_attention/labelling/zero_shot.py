@@ -16,7 +16,7 @@ from grounded_attention.labelling import FLORENCE
 from grounded_attention.modeling.finite_numbers import finite_scores
 from grounded_attention.processing.region_detection import KEEP_ALL, dictionary_digest, model_provenance
 from grounded_attention.utils.named_types import Fields
-from grounded_attention.utils.plain_text import first_sentences
+from grounded_attention.utils.plain_text import explained
 
 from .grounder import Candidates, Example, load_grounding_model, visible
 
@@ -214,10 +214,8 @@ class ZeroShotGrounder:
 
     def _run(self, examples: Sequence[Example], encoded: Mapping[str, Tensor], **options: Any) -> tuple[Any, list]:
         """The outputs in float32 on the CPU, and the boxes (N, 4) in pixels of each image."""
-        try:
+        with explained("the grounder cannot read images", ImportError):  # OWLv2 needs torchvision or SciPy to resize
             pixels = self.processor.image_processor([example.image for example in examples], return_tensors="pt")
-        except ImportError as error:  # OWLv2 needs torchvision or SciPy to resize
-            raise ValueError(f"the grounder cannot read images: {first_sentences(error)}") from error
         inputs = {}
         for name, value in {**encoded, **pixels}.items():
             dtype = self.model.dtype if value.is_floating_point() else None

@@ -227,11 +227,8 @@ class ViLBertConfig(PipelineEntry, BertTextConfig):
     def validate_architecture(self):
         """Part of `@strict`-powered validation. Validates that the fields fit together."""
         super().validate_architecture()
-        for size, heads in (("v_hidden_size", "v_num_attention_heads"), ("bi_hidden_size", "bi_num_attention_heads")):
-            if getattr(self, size) % getattr(self, heads) != 0:
-                raise ValueError(
-                    f"{size} ({getattr(self, size)}) must be a multiple of {heads} ({getattr(self, heads)})."
-                )
+        self.check_multiple("v_hidden_size", "v_num_attention_heads")
+        self.check_multiple("bi_hidden_size", "bi_num_attention_heads")
         if len(self.t_biattention_id) != len(self.v_biattention_id):
             raise ValueError(
                 f"t_biattention_id has {len(self.t_biattention_id)} entries, but v_biattention_id "

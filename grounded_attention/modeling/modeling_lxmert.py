@@ -18,6 +18,8 @@ Text and regions are two streams that meet in the cross layers. Embeddings and h
 transformers, with the same names of weights; the layers work with every attention back end.
 """
 
+from .sequence_inputs import check_regions
+
 from ..processing.oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
 from collections.abc import Mapping
@@ -82,7 +84,6 @@ from .two_streams import (
     StreamAttentionBlock,
     StreamLayer,
     TwoStreams,
-    check_two_stream_regions,
     hide_regions,
     locate_boxes,
     take_region_inputs,
@@ -261,7 +262,7 @@ class LXMERTModel(TextFirstPooling, LXMERTPreTrainedModel):
         check_text(inputs_embeds, attention_mask, token_type_ids, longest, "max_position_embeddings")
         visual = (region_features, region_boxes, region_attention_mask)
         width = self.config.visual_feat_dim
-        check_two_stream_regions(*visual, inputs_embeds.shape[0], "visual_feat_dim", width, kwargs)
+        check_regions(*visual, inputs_embeds.shape[0], "visual_feat_dim", width, kwargs)
         num_regions = 0 if region_features is None else region_features.shape[1]
         regions = take_region_inputs(*visual, inputs_embeds, width)
 

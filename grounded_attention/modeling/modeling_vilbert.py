@@ -18,6 +18,8 @@ Text and regions are two streams that meet in co-attention layers. The first reg
 weights are those of the public checkpoints, with `vilbert` instead of `bert`.
 """
 
+from .sequence_inputs import check_regions
+
 from ..processing.oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
 from collections.abc import Mapping
@@ -78,7 +80,6 @@ from .two_streams import (
     StreamAttentionBlock,
     StreamLayer,
     TwoStreams,
-    check_two_stream_regions,
     hide_regions,
     locate_boxes,
     take_region_inputs,
@@ -391,7 +392,7 @@ class ViLBertModel(ViLBertPreTrainedModel):
         check_text(inputs_embeds, attention_mask, token_type_ids, longest, "max_position_embeddings")
         batch_size, text_length = inputs_embeds.shape[:2]
         visual = (region_features, region_boxes, region_attention_mask)
-        check_two_stream_regions(*visual, batch_size, "v_feature_size", self.config.v_feature_size, kwargs)
+        check_regions(*visual, batch_size, "v_feature_size", self.config.v_feature_size, kwargs)
         task_ids = self._check_task(task_ids, batch_size)
         num_regions = 0 if region_features is None else region_features.shape[1]
         regions = take_region_inputs(*visual, inputs_embeds, self.config.v_feature_size)

@@ -18,6 +18,8 @@ The sequence has fixed columns, [text T][regions R]. Embeddings and heads are th
 with the same names of weights. The encoder is that of BERT, with every attention back end.
 """
 
+from .sequence_inputs import check_regions
+
 from ..processing.oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
 from collections.abc import Mapping
@@ -43,7 +45,6 @@ from .bert_start import BertStart
 from .configuration_visualbert import VisualBERTConfig
 from .pretraining_handover import PretrainingHandover
 from .sequence_inputs import (
-    check_region_shapes,
     check_shape,
     check_text,
     drop_unread,
@@ -246,7 +247,10 @@ class VisualBERTModel(TextFirstPooling, VisualBERTPreTrainedModel):
         longest = self.config.max_text_length
         check_text(inputs_embeds, attention_mask, token_type_ids, longest, "max_position_embeddings")
         batch_size, text_length = inputs_embeds.shape[:2]
-        self._check_regions(batch_size, region_features, region_boxes, region_attention_mask, kwargs)
+        visual = (region_features, region_boxes, region_attention_mask)
+        width = self.config.visual_embedding_dim
+        reads_boxes = self.config.spatial_encoding is not None
+        check_regions(*visual, batch_size, "visual_embedding_dim", width, kwargs, reads_boxes)
         asked = grounding_queries is not None or kwargs.get("attention_queries")
         if asked and self.additional_layer is not None:
             raise ValueError(
@@ -316,23 +320,6 @@ class VisualBERTModel(TextFirstPooling, VisualBERTPreTrainedModel):
         """The encoder's states for the valid columns of `columns` (B, N)."""
         mask = create_bidirectional_mask(config=self.config, inputs_embeds=embeddings, attention_mask=columns)
         return self.encoder(embeddings, mask, packing, **kwargs)
-
-    def _check_regions(
-        self, batch_size: int, region_features, region_boxes, region_attention_mask, kwargs: Any
-    ) -> None:
-        if kwargs.get("pixel_values") is not None:
-            raise ValueError("pixel_values are given, but VisualBERT has no pixel network: give region_features.")
-        if region_features is None:
-            for name, value in {"region_boxes": region_boxes, "region_attention_mask": region_attention_mask}.items():
-                if value is not None and value.numel() > 0:
-                    raise ValueError(f"{name} are given without region_features.")
-        elif region_boxes is None and self.config.spatial_encoding is not None:
-            raise ValueError(
-                "region_features are given without region_boxes, but the model encodes their places "
-                f"(config.spatial_encoding={self.config.spatial_encoding!r}): give both."
-            )
-        regions = (region_features, region_boxes, region_attention_mask)
-        check_region_shapes(*regions, batch_size, "visual_embedding_dim", self.config.visual_embedding_dim)
 
 
 @auto_docstring(

@@ -23,6 +23,8 @@ Boxes are not changed. In the public code they end at the last pixel: the whole 
 by (w, h). The processors of this package return (0, 0, 1, 1).
 """
 
+from .sequence_inputs import refuse_alone
+
 from ..processing.oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
 from collections.abc import Mapping
@@ -521,9 +523,8 @@ class VLBertModel(VLBertPreTrainedModel):
             )
             raise ValueError(f"{present} are given without {absent}; an image needs both.")
         if region_features is None and pixel_values is None:
-            for name, value in {"region_boxes": region_boxes, "region_attention_mask": region_attention_mask}.items():
-                if value is not None and value.numel() > 0:
-                    raise ValueError(f"{name} are given without region_features or pixel_values; a region needs both.")
+            boxes = {"region_boxes": region_boxes, "region_attention_mask": region_attention_mask}
+            refuse_alone("region_features or pixel_values; a region needs both", **boxes)
         elif region_boxes is None:
             present = "region_features" if pixel_values is None else "pixel_values"
             raise ValueError(f"{present} are given without region_boxes; a region needs both.")

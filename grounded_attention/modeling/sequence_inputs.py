@@ -99,6 +99,36 @@ def check_region_shapes(
     check_shape("region_attention_mask", region_attention_mask, (batch_size, num_regions))
 
 
+def check_regions(
+    region_features: Tensor | None,
+    region_boxes: Tensor | None,
+    region_attention_mask: Tensor | None,
+    batch_size: int,
+    field: str,
+    width: int,
+    kwargs: Mapping[str, Any],
+    reads_boxes: bool = True,
+) -> None:
+    """Checks the region inputs of a model without a pixel network; if it reads boxes, they belong to the features."""
+    if kwargs.get("pixel_values") is not None:
+        raise ValueError("pixel_values are given, but the model has no pixel network: give region_features.")
+    check_region_shapes(region_features, region_boxes, region_attention_mask, batch_size, field, width)
+    if region_features is None:
+        refuse_alone("region_features", region_boxes=region_boxes, region_attention_mask=region_attention_mask)
+    elif region_boxes is None and reads_boxes:
+        raise ValueError(
+            "region_boxes are missing: the model embeds the location of each region; give (x1, y1, x2, y2) divided by "
+            "image width and height."
+        )
+
+
+def refuse_alone(missing: str, **given: Tensor | None) -> None:
+    """Raises `ValueError` for inputs of regions that have a column, without what makes the states of regions."""
+    for name, value in given.items():
+        if value is not None and value.numel() > 0:
+            raise ValueError(f"{name} are given without {missing}.")
+
+
 def check_shape(name: str, tensor: Tensor | None, expected: tuple[int | str, ...], note: str = "") -> None:
     """Raises `ValueError` if the shape of a given input differs; a name in `expected` allows any size."""
     if tensor is None:

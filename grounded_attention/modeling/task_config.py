@@ -209,6 +209,13 @@ class TaskConfig(PreTrainedConfig):
             if width % 4:
                 raise ValueError(f"spatial_encoding: the width of the regions is {width}; it must be a multiple of 4.")
 
+    def check_multiple(self, width: str, heads: str) -> None:
+        """Raises `ValueError` if the field `width` is no multiple of the field `heads`."""
+        size = getattr(self, width)
+        count = getattr(self, heads)
+        if size % count != 0:
+            raise ValueError(f"{width} ({size}) must be a multiple of {heads} ({count}).")
+
     @property
     def region_targets(self) -> RegionTargets | None:
         """What the model predicts of masked regions in pre-training; `None` if it predicts nothing of them."""
@@ -265,11 +272,7 @@ class BertSizesConfig(TaskConfig):
     def validate_architecture(self) -> None:
         """Part of `@strict`-powered validation. Validates that the fields fit together."""
         super().validate_architecture()
-        if self.hidden_size % self.num_attention_heads != 0:
-            raise ValueError(
-                f"hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads "
-                f"({self.num_attention_heads})."
-            )
+        self.check_multiple("hidden_size", "num_attention_heads")
 
 
 @strict

@@ -19,7 +19,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.models.bert.modeling_bert import BertIntermediate, BertOutput, BertSelfOutput
 
 from .attention_calls import DIRECTION_STREAMS, REGIONS, TEXT, AttentionCall, layer_names
-from .sequence_inputs import check_directions, check_region_shapes, check_shape
+from .sequence_inputs import check_directions, check_shape
 from .unpadding import Packing, StreamAttention, find_packing, packed_lengths
 from .unpadding import attend_packed_keys as attend_packed_keys
 
@@ -217,30 +217,6 @@ class RegionInputs(NamedTuple):
     features: Tensor  # (B, R, F): at least one column
     boxes: Tensor  # (B, R, 4): corners in [0, 1]
     mask: Tensor  # (B, R): true for regions
-
-
-def check_two_stream_regions(
-    region_features: Tensor | None,
-    region_boxes: Tensor | None,
-    region_attention_mask: Tensor | None,
-    batch_size: int,
-    field: str,
-    width: int,
-    kwargs: Mapping[str, Any],
-) -> None:
-    """Checks the region inputs; features and boxes belong together."""
-    if kwargs.get("pixel_values") is not None:
-        raise ValueError("pixel_values are given, but the model has no pixel network: give region_features.")
-    check_region_shapes(region_features, region_boxes, region_attention_mask, batch_size, field, width)
-    if region_features is None:
-        for name, value in {"region_boxes": region_boxes, "region_attention_mask": region_attention_mask}.items():
-            if value is not None and value.numel() > 0:
-                raise ValueError(f"{name} are given without region_features.")
-    elif region_boxes is None:
-        raise ValueError(
-            "region_boxes are missing: the model embeds the location of each region; give (x1, y1, x2, y2) divided by "
-            "image width and height."
-        )
 
 
 def take_region_inputs(

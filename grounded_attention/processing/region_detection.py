@@ -18,7 +18,7 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_ZERO_SHOT_OBJECT_DETECTION_MAPPING_NAMES,
 )
 
-from ..utils.plain_text import first_sentences
+from ..utils.plain_text import explained
 from .region_boxes import check_pixel_boxes
 from .sequence_layouts import check_tokenizer
 
@@ -155,7 +155,7 @@ def load_detector(
     dtype: torch.dtype = torch.float32,
 ) -> RegionDetector:
     """Loads a detector and its processor from the Hub or a folder."""
-    try:
+    with explained(f"Detector {name_or_path!r} cannot be used", OSError, ValueError, ImportError):
         model_type = AutoConfig.from_pretrained(name_or_path).model_type
         zero_shot = model_type in MODEL_FOR_ZERO_SHOT_OBJECT_DETECTION_MAPPING_NAMES
         if not zero_shot and model_type not in MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES:
@@ -166,8 +166,6 @@ def load_detector(
         if zero_shot:
             check_tokenizer(processor.tokenizer)
         model = factory.from_pretrained(name_or_path, dtype=dtype)
-    except (OSError, ValueError, ImportError) as error:
-        raise ValueError(f"Detector {name_or_path!r} cannot be used: {first_sentences(error)}") from error
     return RegionDetector(model.to(device), processor, queries, name_or_path)
 
 

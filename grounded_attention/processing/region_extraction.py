@@ -16,10 +16,15 @@ from transformers import AutoConfig
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 from ..utils.open_images import open_image, open_images
-from ..utils.plain_text import first_sentences
+from ..utils.plain_text import explained, first_sentences
 from .image_processing_fast_rcnn import FastRCNNImageProcessor, pad_pixels
 from .region_boxes import box_iou
 from .region_detection import BoxSource, Detections, dictionary_digest, model_provenance
+
+try:
+    from torchvision.ops import nms as torchvision_nms
+except (ImportError, RuntimeError, OSError):  # a torchvision for another torch fails in other ways than a missing one
+    torchvision_nms = None
 
 # VL-BERT's region-feature network reads 600 x 1000 pixels; other backbones get the same ratio of the sides.
 LONGEST_TO_SHORTEST = 5 / 3
@@ -81,10 +86,8 @@ class BackbonePixels:
 
 def load_feature_processor(name_or_path: str) -> FastRCNNImageProcessor | BackbonePixels:
     """Loads the image processor of a region-feature model, by name or folder."""
-    try:
+    with explained(f"Feature model {name_or_path!r} cannot be used", OSError, ValueError):
         model_type = AutoConfig.from_pretrained(name_or_path).model_type
-    except (OSError, ValueError) as error:
-        raise ValueError(f"Feature model {name_or_path!r} cannot be used: {first_sentences(error)}") from error
     try:
         if model_type == "fast_rcnn":
             return FastRCNNImageProcessor.from_pretrained(name_or_path)
@@ -94,11 +97,6 @@ def load_feature_processor(name_or_path: str) -> FastRCNNImageProcessor | Backbo
             return FastRCNNImageProcessor()
         raise ValueError(f"Feature model {name_or_path!r} has no image processor: {first_sentences(error)}") from error
 
-
-try:
-    from torchvision.ops import nms as torchvision_nms
-except (ImportError, RuntimeError, OSError):  # a torchvision for another torch fails in other ways than a missing one
-    torchvision_nms = None
 
 # A region needs at least one pixel for a feature.
 MIN_SIDE = 1.0

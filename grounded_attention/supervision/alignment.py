@@ -4,7 +4,7 @@
 Shape letters: B batch, T text, R regions, P phrases, Q queried rows, K queried columns.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -29,12 +29,17 @@ class GroundingTargets:
     gold: Tensor
 
 
+def require(batch: Batch, names: Sequence[str], why: str) -> None:
+    """`ValueError` if a batch lacks one of these entries."""
+    missing = [name for name in names if batch.get(name) is None]
+    if missing:
+        raise ValueError(f"the batch has no {missing[0]}: {why}")
+
+
 def grounded_phrases(batch: Batch) -> tuple[Tensor, Tensor]:
     """`phrase_mask` and `phrase_regions` of a batch; `ValueError` if its processor was given none."""
-    if "phrase_mask" not in batch or "phrase_regions" not in batch:
-        raise ValueError(
-            "the batch has no phrases with regions: give phrases, and images or regions, to the processor"
-        )
+    why = "give phrases, and images or regions, to the processor"
+    require(batch, ("phrase_mask", "phrase_regions"), why)
     return batch["phrase_mask"], batch["phrase_regions"]
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from grounded_attention.utils.named_types import Batch, Fields
 from grounded_attention.utils.schema import Index, Pair
 
-from .alignment import sequence_pairs
+from .alignment import require, sequence_pairs
 from .divergences import DIVERGENCES
 from .score_masks import LOWEST_SCORE
 from .soft_attention import ROWS, SoftAttention
@@ -79,9 +79,7 @@ class EarlierAttention(SoftAttention):
     def distribution_loss(
         self, pairs: Sequence[Any], queries: Any, hidden_states: Any, batch: Batch
     ) -> tuple[Tensor, Tensor]:
-        missing = [name for name in ("advantages", EARLIER) if batch.get(name) is None]
-        if missing:
-            raise ValueError(f"the batch has no {missing[0]}, which {self.name!r} needs: see EarlierAttention.read")
+        require(batch, ("advantages", EARLIER), f"{self.name!r} needs it, see EarlierAttention.read")
         divergence = DIVERGENCES[self.options["divergence"]]
         logs = self._logs(pairs, batch)
         losses = torch.stack([divergence(old, new) for old, new in zip(batch[EARLIER].unbind(1), logs, strict=True)])

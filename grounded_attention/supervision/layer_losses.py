@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from grounded_attention.utils.named_types import Batch, Columns, Fields
 
+from .alignment import require
 from .row_states import AttentionPair, RowStates, layers_at_once, stack_states
 from .score_masks import is_hidden
 
@@ -56,8 +57,7 @@ class BoxLoss:
 
     def prepare_batch(self, aligned: Tensor, batch: Batch) -> Fields:
         """Computes the entry `WORD_BOXES`, which the methods below read."""
-        if batch.get("region_boxes") is None:
-            raise ValueError("the batch has no region_boxes (B, R, 4), corners in [0, 1]: box_weight needs them")
+        require(batch, ("region_boxes",), "box_weight needs them, (B, R, 4), corners in [0, 1]")
         return {WORD_BOXES: dict(zip(("boxes", "named"), word_boxes(aligned, batch["region_boxes"]), strict=True))}
 
     def counts(self, prepared: Columns) -> dict[str, Tensor]:

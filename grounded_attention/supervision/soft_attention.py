@@ -16,7 +16,7 @@ from grounded_attention.supervision.method import from_attention_maps
 from grounded_attention.utils.named_types import Batch, Fields
 from grounded_attention.utils.schema import Count, Index, Pair, Share, Weight
 
-from .alignment import gather_rows, row_indices, sequence_pairs, token_mask
+from .alignment import gather_rows, require, row_indices, sequence_pairs, token_mask
 from .direct import DirectSupervision
 from .divergences import DIVERGENCES
 from .method import TARGETS, GroundingTargets, RowGenerators, fixed_generator, observed_layers
@@ -136,15 +136,13 @@ class SoftAttention(DirectSupervision):
         if valid is not None:
             words = words & valid[:, None]
         if which == "anchor":
-            if batch.get("phrase_anchor") is None:
-                raise ValueError(
-                    "rows='anchor' needs phrase_anchor (B, P), which PatchGroundingProcessor makes of phrases that "
-                    "are one added token (`model.tokens` of a recipe)"
-                )
+            origin = (
+                "PatchGroundingProcessor makes it of phrases that are one added token (`model.tokens` of a recipe)"
+            )
+            require(batch, ("phrase_anchor",), f"rows='anchor' needs it, (B, P); {origin}")
             return words & batch["phrase_anchor"].bool()[..., None]
         if which in ("answer", "last_answer"):
-            if batch.get("labels") is None or batch.get("text_positions") is None:
-                raise ValueError(f"rows={which!r} needs labels and text_positions, those of the answers")
+            require(batch, ("labels", "text_positions"), f"rows={which!r} needs those of the answers")
             places = batch["text_positions"]
             answer = (batch["labels"].gather(1, places.clamp(min=0)) >= 0) & (places >= 0)
             words = answer[:, None] & words.any(-1, keepdim=True)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from grounded_attention.utils.named_types import Batch
 
-from .alignment import region_mask
+from .alignment import region_mask, require
 
 Target = Literal["indicator", "touched", "overlap", "gaussian", "fitts", "mixture", "given"]
 # What a box is widened to, and the part of a region that is rounding.
@@ -43,11 +43,8 @@ def soft_targets(batch: Batch, target: Target, spread: float) -> Tensor:
         if (weights < 0).any():
             raise ValueError("phrase_regions has numbers below 0, which no target of attention can be")
         return _normalised(weights).float()
-    if batch.get("phrase_boxes") is None or batch.get("region_boxes") is None:
-        raise ValueError(
-            f"target={target!r} reads the boxes of phrases, but the batch has no phrase_boxes and region_boxes: make "
-            "it with PatchGroundingProcessor, or give target='indicator'"
-        )
+    remedy = "make the batch with PatchGroundingProcessor, or give target='indicator'"
+    require(batch, ("phrase_boxes", "region_boxes"), f"target={target!r} reads the boxes of phrases; {remedy}")
     boxes = batch["phrase_boxes"].double()
     regions = batch["region_boxes"].double()
     if batch.get("region_candidate_mask") is not None:

@@ -5,6 +5,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
 
@@ -45,6 +46,15 @@ def first_sentences(error: object, length: int = 300) -> str:
     lengths = accumulate(len(sentence) + 1 for sentence in sentences)
     fitting = sum(reached <= length for reached in lengths)
     return " ".join(sentences[: max(1, fitting)]) or type(error).__name__
+
+
+@contextmanager
+def explained(place: str, *kinds: type[Exception]) -> Iterator[None]:
+    """Turns errors of these kinds into a `ValueError` of the place and their first sentences."""
+    try:
+        yield
+    except kinds as error:
+        raise ValueError(f"{place}: {first_sentences(error)}") from error
 
 
 def has_surrogates(text: str) -> bool:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from datasets.exceptions import DatasetGenerationError
 from pydantic import TypeAdapter, ValidationError
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, refuse_if
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if, require_file
 from grounded_attention.dataset_scripts.files.image_files import ImageLists, list_files
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import json_elements
@@ -255,8 +255,7 @@ class LocalBuilder(datasets.ArrowBasedBuilder):
         config.check()
         requested = config.requested_splits()
         for path in (path for split in requested for path in config.needed_files(split)):
-            if not path.is_file():
-                raise MissingFileError("the file is missing", file=path, hint=config.where_to_get())
+            require_file(path, "the file is missing", hint=config.where_to_get())
         if config.LISTS is not None and getattr(config, config.LISTS):
             self.image_lists = ImageLists(getattr(config, config.LISTS))
         names = config.SPLIT_NAMES

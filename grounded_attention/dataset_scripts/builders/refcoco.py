@@ -11,7 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, data_file, refuse_if
+from grounded_attention.dataset_scripts.files.errors import (
+    DataError,
+    data_file,
+    refuse_if,
+    require_file,
+)
 from grounded_attention.dataset_scripts.files.records import Record, plain
 from grounded_attention.dataset_scripts.files.safe_pickle import load_pickle
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
@@ -103,9 +108,8 @@ class RefCOCOConfig(LocalConfig):
         if self.split_source not in SPLITS_BY[self.name]:
             expected = " or ".join(SPLITS_BY[self.name])
             raise DataError(f"unknown option split_by of {self.name}", found=self.split_source, expected=expected)
-        if not self.refs_file.is_file():
-            expected = f"refs({self.split_source}).p or refs({self.split_source}).json"
-            raise MissingFileError("the file is missing", file=self.refs_file, expected=expected, hint=HINT)
+        expected = f"refs({self.split_source}).p or refs({self.split_source}).json"
+        require_file(self.refs_file, "the file is missing", expected=expected, hint=HINT)
 
 
 class RefCOCO(LocalBuilder):

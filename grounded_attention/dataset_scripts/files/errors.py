@@ -4,6 +4,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from grounded_attention.utils.bounded_files import FileError
@@ -43,6 +44,12 @@ def refuse_if(condition: object, problem: str, **details: Any) -> None:
     """Raises a `DataError` of these details if the condition is true."""
     if condition:
         raise DataError(problem, **details)
+
+
+def require_file(file: Path, problem: str = "no such file", **details: Any) -> None:
+    """Raises a `MissingFileError` of these details if there is no such file."""
+    if not file.is_file():
+        raise MissingFileError(problem, file=file, **details)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ import numpy as np
 
 from grounded_attention.utils.bounded_files import read_data
 
-from .errors import DataError, MissingFileError, refuse_if
+from .errors import DataError, refuse_if, require_file
 
 # A pickle is read into memory at once; the largest known files (captions of all images) are far smaller.
 MAX_BYTES = 512 << 20
@@ -37,8 +37,7 @@ LAST_CODE_POINT = 0x10FFFF
 
 def load_pickle(path: str | os.PathLike[str]) -> Any:
     """Loads the data of a pickle file, also of one that Python 2 wrote (its `str` becomes text, by Latin-1)."""
-    if not Path(path).is_file():
-        raise MissingFileError("no such file", file=path, expected="a pickle")
+    require_file(Path(path), expected="a pickle")
     return loads(read_data(Path(path), MAX_BYTES), file=path)
 
 

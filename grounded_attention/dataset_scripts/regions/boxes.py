@@ -9,7 +9,12 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, data_file, refuse_if
+from grounded_attention.dataset_scripts.files.errors import (
+    DataError,
+    data_file,
+    refuse_if,
+    require_file,
+)
 from grounded_attention.dataset_scripts.files.records import MAX_FLOAT32, json_lines
 from grounded_attention.utils.bounded_files import AnyPath, parse_json, read_json, unique_keys
 from grounded_attention.utils.named_types import Fields
@@ -39,8 +44,7 @@ def read_boxes(path: AnyPath) -> dict[str, Fields]:
     (.jsonl) with one image a line, which add its `image_id` to these fields.
     """
     path = Path(path)
-    if not path.is_file():
-        raise MissingFileError("no such file", file=path, expected=_EXPECTED)
+    require_file(path, expected=_EXPECTED)
     records: dict[str, Fields] = {}
     for where, image_id, record in _json_lines(path) if path.suffix == ".jsonl" else _json_object(path):
         refuse_if(image_id in records, "image id occurs twice", file=path, where=where, found=image_id)

@@ -10,7 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, placed, refuse_if
+from grounded_attention.dataset_scripts.files.errors import (
+    DataError,
+    placed,
+    refuse_if,
+    require_file,
+)
 from grounded_attention.dataset_scripts.files.records import Record, id_text, plain
 from grounded_attention.dataset_scripts.files.safe_pickle import load_pickle
 from grounded_attention.utils.bounded_files import read_json
@@ -105,8 +110,7 @@ def _image_rows(path: Path, file: Any) -> list[tuple[str, int]]:
         if name not in file:
             raise DataError(f"no dataset {name}", file=path, found=", ".join(file), expected=", ".join(HENGYUAN))
     index = path.with_name(path.stem + INDEX_SUFFIX)
-    if not index.is_file():
-        raise MissingFileError("no such file", file=index, expected=f"the image ids of {path.name}, {{image id: row}}")
+    require_file(index, expected=f"the image ids of {path.name}, {{image id: row}}")
     rows = load_pickle(index)
     if not isinstance(rows, dict) or not rows:
         raise DataError("no image ids", file=index, found=type(rows).__name__, expected="{image id: row}")
@@ -162,8 +166,7 @@ def _gqa_info(path: Path, file: Any) -> list[tuple[str, Columns]]:
     """Reads the entries of this file's images, in its order; each has a row of its own."""
     index = path.with_name(GQA_INFO)
     number = re.search(r"_(\d+)$", path.stem)
-    if not index.is_file():
-        raise MissingFileError("no such file", file=index, expected=f"ids and image sizes for {path.name}")
+    require_file(index, expected=f"ids and image sizes for {path.name}")
     if number is None:
         raise DataError("the file name contains no number", file=path, expected="gqa_objects_<number>.h5")
     try:

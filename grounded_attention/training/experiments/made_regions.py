@@ -24,7 +24,7 @@ from grounded_attention.training.recipes.recipe import MadeRegions, RecipeError,
 from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
 from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.open_images import open_image
-from grounded_attention.utils.plain_text import first_sentences
+from grounded_attention.utils.plain_text import explained
 from grounded_attention.utils.safe_paths import path_below
 
 from .processes import say_once
@@ -57,10 +57,8 @@ def load_extractor(
         processor = model.image_processor
     else:
         processor = load_feature_processor(features)
-        try:
+        with explained(f"Feature model {features!r} cannot be used", OSError):
             model = load_region_features(features, dtype=dtype)
-        except OSError as error:
-            raise ValueError(f"Feature model {features!r} cannot be used: {first_sentences(error)}") from error
     return RegionExtractor(source, model.to(device), processor, features_name=features, **options)
 
 

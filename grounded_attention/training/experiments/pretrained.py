@@ -29,7 +29,7 @@ from grounded_attention.processing.patch_grounding import PatchGroundingProcesso
 from grounded_attention.training.recipes.adapters import base_of, import_peft, load_base_model
 from grounded_attention.training.recipes.config_sizes import check_sizes
 from grounded_attention.utils.named_types import Columns, Fields
-from grounded_attention.utils.plain_text import first_sentences
+from grounded_attention.utils.plain_text import explained, first_sentences
 
 EVERYWHERE = "auto"  # device: over all GPUs, and the memory of the machine (accelerate)
 QUANTISED = {"4bit": "load_in_4bit", "8bit": "load_in_8bit"}
@@ -60,7 +60,7 @@ def find_device(name: str | None, state: PartialState | None = None) -> torch.de
 
 def reads_image_tokens(name: str) -> bool:
     """Whether a model reads images as tokens, or else regions; a ValueError if it reads neither, or cannot be read."""
-    try:
+    with explained(f"--model {name}", OSError, ValueError):
         content, _ = PreTrainedConfig.get_config_dict(**_place(name))
         kind = content.get("model_type") if isinstance(content, dict) else None
         if not isinstance(kind, str):
@@ -68,8 +68,6 @@ def reads_image_tokens(name: str) -> bool:
         if kind in READ_REGIONS or find_family(kind) is not None:
             return False
         get_image_token_family(None, kind)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"--model {name}: {first_sentences(error)}") from error
     return True
 
 
@@ -103,7 +101,7 @@ def load_vlm(
         ValueError: the model cannot be loaded, is of another kind, lacks weights or has weights that are no numbers.
     """
     target = find_device(None if device == EVERYWHERE else device)
-    try:
+    with explained(f"--model {name}", *WRONG):
         place = _place(name)
         source, revision = split_revision(name)
         adapted = place["pretrained_model_name_or_path"] != source
@@ -130,9 +128,8 @@ def load_vlm(
         if "device_map" not in settings:  # quantised weights are no numbers, and those on disk would be read
             check_finite(model, "its weights")
             model = model.to(target)
-        return model.eval(), PatchGroundingProcessor(processor, kind)
-    except WRONG as error:
-        raise ValueError(f"--model {name}: {first_sentences(error)}") from error
+        reader = PatchGroundingProcessor(processor, kind)
+    return model.eval(), reader
 
 
 def _settings(dtype: str, device: str | None) -> Fields:
@@ -190,7 +187,7 @@ def load_pipeline(
     Raises:
         ValueError: the checkpoint cannot be loaded, is of another kind, or has weights that are no numbers.
     """
-    try:
+    with explained(f"--model {name}", *WRONG):
         config = AutoConfig.from_pretrained(name)
         check_sizes(config.to_dict(), "config.json: ")
         if find_family(config.model_type) is None:
@@ -199,8 +196,6 @@ def load_pipeline(
         model = load_base_model(name)
         processor = AutoProcessor.from_pretrained(name)
         check_finite(model, "its weights")
-    except WRONG as error:
-        raise ValueError(f"--model {name}: {first_sentences(error)}") from error
     parts: Fields = {
         "detector": ShapeDetector() if detector == SOURCE else detector,
         "feature_model": SceneFeatures() if features == SOURCE else features,
