@@ -191,5 +191,6 @@ def box_columns(batch: Batch, boxes: Sequence[Any], coverage_threshold: float = 
         kept.append(positions[example].cpu()[torch.from_numpy(marks.any(0))])
     columns = torch.nn.utils.rnn.pad_sequence(kept, batch_first=True, padding_value=-1)
     last = positions.cpu().amax(1)
-    regions = int(last.max()) >= batch["input_ids"].shape[1]  # they are no tokens
+    # They are no tokens of the sequence.
+    regions = int(last.max()) >= batch["input_ids"].shape[1] or "cross_attention_mask" in batch
     return SteeredColumns(columns, torch.zeros_like(last) if regions else last + 1)

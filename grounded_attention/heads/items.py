@@ -21,7 +21,7 @@ from torch import Tensor
 from grounded_attention.processing.grounded_batch import fit_text_length
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision import DIRECTIONS
-from grounded_attention.supervision.supervise import hides_later_words
+from grounded_attention.supervision.supervise import hides_later_words, unwrap_model
 from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou, check_shape, enclosing_box
 from grounded_attention.utils.named_types import Batch, Columns, Fields
 from grounded_attention.utils.plain_text import check_one_of
@@ -279,6 +279,7 @@ class PatchInputs(HeadInputs):
             )
         wrapped = isinstance(processor, PatchGroundingProcessor)
         self.processor = processor if wrapped else PatchGroundingProcessor(processor)
+        self.processor.check_model(unwrap_model(model).config)
         self.images = images
         self.rules = rules
         self.settings = PromptSettings(rules.word, instruction)

@@ -186,7 +186,10 @@ def read_by_language_model(
     read: list[Tensor] = []
 
     def stop(module: nn.Module, args: tuple, kwargs: Fields) -> None:
-        states = args[0] if args else kwargs["inputs_embeds"]
+        if kwargs.get("cross_attention_states") is not None:  # of all tiles
+            states = kwargs["cross_attention_states"].flatten(0, -2)[None]
+        else:
+            states = args[0] if args else kwargs["inputs_embeds"]
         read.append(states[0, positions.to(states.device)])
         for name, later in kwargs.items():  # what its layers add to the states of image tokens
             if name.startswith("deepstack") and later is not None:

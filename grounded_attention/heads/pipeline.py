@@ -60,6 +60,7 @@ class PatchGroundingPipeline(VisualGroundingPipeline):
         self._check_parts()
         self.remarks: list[str] = []
         self.patches = PatchGroundingProcessor(self.processor, self.model.config.model_type)
+        self.patches.check_model(self.model.config)
         if heads is None and has_adapter(self.model):
             raise ValueError(
                 f"{self.model.name_or_path} has an adapter here, which may change what its heads do: also give heads, "

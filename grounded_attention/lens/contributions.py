@@ -31,7 +31,13 @@ from grounded_attention.supervision.head_masking import output_projections
 from grounded_attention.supervision.row_states import RowStates, score
 from grounded_attention.supervision.row_states import cap as limit
 from grounded_attention.supervision.score_masks import LOWEST_SCORE
-from grounded_attention.supervision.supervise import find_language_model, head_layers, numbered_attention, unwrap_model
+from grounded_attention.supervision.supervise import (
+    find_language_model,
+    head_layers,
+    numbered_attention,
+    reads_image_apart,
+    unwrap_model,
+)
 from grounded_attention.utils.named_types import Batch, Fields
 
 from .sequences import RowReader, Sequenced, Word
@@ -120,6 +126,11 @@ class PathReader(RowReader):
         self._logits = torch.empty(0)
 
     def watch(self, model: Any) -> Sequence[Any]:
+        if reads_image_apart(model):
+            raise NotFollowed(
+                f"{type(model).__name__} reads the image by cross-attention, along which contributions are not "
+                "followed; take another form"
+            )
         decoder = find_decoder(model)
         handles = [decoder.register_forward_pre_hook(self._begin, with_kwargs=True)]
         handles.append(decoder.register_forward_hook(self._end))

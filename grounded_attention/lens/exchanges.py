@@ -20,7 +20,13 @@ from grounded_attention.heads.maps import TokenGrid
 from grounded_attention.processing.chat_prompts import make_conversation
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.videos import Video
-from grounded_attention.supervision.supervise import check_model, find_calls, head_layers, unwrap_model
+from grounded_attention.supervision.supervise import (
+    check_model,
+    find_calls,
+    head_layers,
+    reads_image_apart,
+    unwrap_model,
+)
 from grounded_attention.utils.named_types import Batch
 from grounded_attention.utils.plain_text import check_one_of
 
@@ -56,6 +62,7 @@ def ready(model: Any, processor: Any) -> tuple[Any, PatchGroundingProcessor]:
     check_model(model, processor)
     if not isinstance(processor, PatchGroundingProcessor):
         processor = PatchGroundingProcessor(processor, unwrap_model(model).config.model_type)
+    processor.check_model(unwrap_model(model).config)
     if getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False):
         raise ValueError("the adapter adds virtual tokens to the prompt, whose attention is not read; LoRA adds none")
     return model.eval(), processor
@@ -168,6 +175,8 @@ def make_lens(
         attention = added[:, columns].clamp(min=0)[None]
     elif "rollout" in forms:
         length = whole.inputs["input_ids"].shape[1]
+        if reads_image_apart(model):
+            raise ValueError("form rollout goes from words to words, but this model reads the image apart; take plain")
         size = 4 * length**2 * len(find_calls(model))
         if size > ROLLOUT_BYTES:
             raise ValueError(

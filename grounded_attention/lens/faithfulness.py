@@ -262,7 +262,8 @@ class CoveredAnswer:
                     "the processor decides by what a picture shows, and its model cannot be measured"
                 )
         end = rows[-1] + 1  # what follows a word does not change it
-        whole = {name: self.whole.inputs[name][:, :end].expand(count, -1) for name in TOKEN_INPUTS if name in batch}
+        read = {name: self.whole.inputs[name][:, :end] for name in TOKEN_INPUTS if name in batch}
+        whole = {name: value.expand(count, *value.shape[1:]) for name, value in read.items()}
         positions = torch.tensor([rows]).expand(count, -1)
         ids = whole["input_ids"].gather(1, positions)
         words = GroundedWords(inputs_on({**batch, **whole}, self.model), torch.ones_like(ids), ids, positions)

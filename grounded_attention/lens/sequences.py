@@ -38,7 +38,8 @@ from grounded_attention.utils.whole_words import find_words
 # Rows of all heads that are read in one pass, or scored at once, in bytes; more rows take further ones.
 MOST_BYTES = 2**28
 # Inputs of a model with a value for each token.
-TOKEN_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids")
+TOKEN_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids",
+                "cross_attention_mask")  # fmt: skip
 REGIONS = ("region_positions", "region_boxes", "region_image", "region_candidate_mask")
 
 
@@ -115,7 +116,8 @@ def read_prompts(
         tokens = {name: inputs[name][example : example + 1, kept] for name in TOKEN_INPUTS if name in inputs}
         shown = batch["region_attention_mask"][example].bool()
         regions = {name: batch[name][example : example + 1, shown] for name in REGIONS}
-        regions["region_positions"] = regions["region_positions"] - first
+        if patches.family.keys == "sequence":
+            regions["region_positions"] = regions["region_positions"] - first
         prompts.append(Sequenced(tokens, int(kept.sum()), tuple(of_chat), tuple(words), regions))
     return inputs, prompts
 
@@ -136,6 +138,9 @@ def add_answer(model: Any, tokenizer: Any, prompt: Sequenced, ids: Sequence[int]
     # What each position is: an answer is read from the left, also where images and prompt see each other.
     added = dict.fromkeys(TOKEN_INPUTS, more * 0)
     added |= {"input_ids": more, "attention_mask": torch.ones_like(more), "token_type_ids": more * 0 + int(prefix)}
+    if "cross_attention_mask" in inputs:  # an answer sees what the end of its prompt sees
+        last = inputs["cross_attention_mask"][:, -1:]
+        added["cross_attention_mask"] = last.expand(-1, len(ids), *last.shape[2:])
     for name, values in added.items():
         if name in inputs:
             inputs[name] = torch.cat([inputs[name], values.to(inputs[name].dtype)], 1)
@@ -259,12 +264,15 @@ class RowReader(AttentionReader):
         self._complete = True
 
     def keep(self, handed: HandedStates) -> None:
-        layer, query, key, late, read = handed
+        layer, query, key, late, apart, read = handed
         if layer not in self._seen or not self._complete:
             return
         first = self._seen[layer]
-        length = key.shape[2]
-        if length != first + query.shape[2]:  # the cache has not kept all keys
+        length = first + query.shape[2]
+        keys = length
+        if apart:
+            keys = self._keys.get(layer, key).shape[2]
+        if key.shape[2] != keys:  # the cache has not kept all
             self._complete = False
             self._parts = {}
             self._late = {}
@@ -283,14 +291,14 @@ class RowReader(AttentionReader):
                 parts = [[*range(first, length)]]
             inside = [[row for row in part if first <= row < length] for part in parts]
             columns = self._columns.to(key.device)
-            columns = columns.masked_fill(columns >= length, -1)  # of a prompt that is read in parts
+            columns = columns.masked_fill(columns >= keys, -1)  # of a prompt that is read in parts
             asked = [(part, (torch.tensor([part], device=key.device) - first, columns)) for part in inside if part]
             self._pass = (length, key.device), asked, RowPlans()
         _, asked, plans = self._pass
         for part, one in asked:
             (states,) = read((one,), plans)
             kept = states._replace(rows=states.rows.clone(), keys=key.new_empty(0))  # no parts of large tensors
-            self._parts[layer].append(_Part(part, kept, length))
+            self._parts[layer].append(_Part(part, kept, keys))
 
     @torch.no_grad()
     def of(self, wanted: Sequence[int], layers: Iterable[int] | None = None) -> dict[int, Tensor] | None:

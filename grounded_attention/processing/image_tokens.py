@@ -15,7 +15,7 @@ from packaging import version
 
 from . import grid_layouts as grids
 from . import tile_layouts as tiles
-from .image_layouts import ImageLayout, ImageSettings, VideoSettings, picture_boxes
+from .image_layouts import ImageLayout, ImageSettings, VideoSettings, layout_text, picture_boxes
 from .number_arrays import to_array
 
 
@@ -69,10 +69,14 @@ class ImageTokenFamily:
         prompt_end (`Callable`, *optional*): Returns what the processor adds to the end of a prompt.
         starts_prompt (`bool`, *optional*, defaults to `False`): Whether the processor starts a prompt with the first
             special token of its tokenizer.
+        starts_text (`bool`, *optional*, defaults to `False`): Whether it puts this token, if a prompt has none, behind
+            the images at its start.
         adds_special_tokens (`bool`, *optional*, defaults to `True`): Whether the tokenizer adds its special tokens.
         around (`tuple[str, str]`, *optional*): Names of the processor's tokens that it puts before and after an image.
         arguments (`dict`, *optional*): What the processor needs beside texts and images.
         nested (`bool`, *optional*, defaults to `True`): Whether it takes a list of images for each text, or one list.
+        keys (`str`, *optional*, defaults to `"sequence"`): Where words read the image: in the sequence, or in the
+            `"images"` of an example alone, by cross-attention to its vision tower.
         boxes (`str`, *optional*, defaults to `"plain"`): How it writes boxes, one of [`BOX_DIALECTS`].
         frames (`Callable`, *optional*): Makes the layouts of a video, one for each step, from its [`VideoSettings`];
             `None` for a family whose videos are not read.
@@ -88,10 +92,12 @@ class ImageTokenFamily:
     after_images: Callable[[Any], str] = Token("")
     prompt_end: Callable[[Any], str] = Token("")
     starts_prompt: bool = False
+    starts_text: bool = False
     adds_special_tokens: bool = True
     around: tuple[str, ...] = ()
     arguments: Mapping[str, Any] = field(default_factory=dict)
     nested: bool = True
+    keys: str = "sequence"
     boxes: str = "plain"
     frames: Callable[[VideoSettings], list[ImageLayout]] | None = None
     frame_token: Callable[[Any], str] = Token("video_token")
@@ -102,6 +108,20 @@ class ImageTokenFamily:
         if self.nested:
             return images
         return [image for pictures in images for image in pictures]
+
+    def text_of(self, layout: ImageLayout, token: str) -> str:
+        """The text that stands for an image in the sequence; `token` stands for each image token there."""
+        if self.keys == "images":
+            return token
+        return layout_text(layout, token)
+
+    def place(self, positions: np.ndarray, layouts: Sequence[ImageLayout], name: str) -> ImageTokens:
+        """The image tokens of an example where words read them; `positions` (N,) int64 are those of its sequence."""
+        if self.keys == "images":
+            if len(positions) != len(layouts):
+                raise ValueError(f"{name}: {len(positions)} image tokens in the sequence of {len(layouts)} images.")
+            positions = np.arange(sum(map(len, (box for each in layouts for box in picture_boxes(each)))))
+        return place_image_tokens(positions, layouts, name)
 
 
 _PAN_AND_SCAN = {
@@ -277,6 +297,7 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
         adds_special_tokens=False,
     ),
     "hy_v4_vl": ImageTokenFamily("HYV4VLProcessor", grids.hunyuan_vl),
+    "mllama": ImageTokenFamily("MllamaProcessor", tiles.mllama, starts_text=True, keys="images"),
 }
 
 
@@ -286,7 +307,7 @@ _REASONS = {
         "aria", "blip-2", "idefics2", "instructblip", "instructblipvideo", "kosmos-2", "kosmos-2.5", "deepseek_ocr2",
     ),
     "its words read the image by cross-attention, so that no token of their sequence has a place in it": (
-        "blip", "idefics", "mllama",
+        "blip", "idefics",
     ),
     "it is an encoder with a decoder: words of the answer see image tokens by cross-attention only": (
         "florence2", "pix2struct", "pp_formulanet", "t5gemma2", "udop", "vision-encoder-decoder",
@@ -445,5 +466,5 @@ def locate_image_tokens(
     places = []
     for example, (row, sizes) in enumerate(zip(ids, image_sizes, strict=True)):
         layouts = image_layouts(family, processor, sizes, image_settings or {})
-        places.append(place_image_tokens(np.flatnonzero(row == token_id), layouts, f"Example {example}"))
+        places.append(family.place(np.flatnonzero(row == token_id), layouts, f"Example {example}"))
     return places

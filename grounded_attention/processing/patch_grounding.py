@@ -19,18 +19,18 @@ from ..utils.open_images import ENOUGH, open_image, picture_size
 from .box_dialects import BOX_DIALECTS, BoxDialect, fit_dialect
 from .chat_prompts import Prompt, end_answer, is_conversation, make_conversation, plain_prompt, render_prompt
 from .grounded_batch import DroppedPhrase, GroundedBatch, as_batch
-from .image_layouts import ImageLayout, ImageSettings, VideoSettings, layout_text
+from .image_layouts import ImageLayout, ImageSettings, VideoSettings
 from .image_tokens import (
     IMAGE_TOKEN_FAMILIES,
     ImageTokenFamily,
     get_image_token_family,
     image_layouts,
-    place_image_tokens,
 )
 from .patch_sequences import TokenSequence, answer_labels, region_arrays, text_arrays, text_spans
 from .phrase_arrays import phrase_arrays
 from .region_columns import RegionColumns
 from .sequence_layouts import check_tokenizer
+from .tile_layouts import MLLAMA_PATCH
 from .videos import Video
 
 # The keys of a batch that are for supervision and not for the model.
@@ -123,6 +123,17 @@ class PatchGroundingProcessor:
     def tokenizer(self) -> Any:
         """The tokenizer of the model's processor."""
         return self.processor.tokenizer
+
+    def check_model(self, config: Any) -> None:
+        """Raises a ValueError if the vision tower of a model, by its configuration, has other patches than known."""
+        if self.family.keys == "images":
+            size = config.vision_config.patch_size
+            known = ImageSettings(self.processor, {}, 1, 1, True).get("patch_size", MLLAMA_PATCH)
+            if size != known:
+                raise ValueError(
+                    f"the model has patches of {size} pixels, its processor of {known}: set "
+                    f"processor.image_processor.patch_size = {size}"
+                )
 
     def box_dialect(self, image: Any = None, name: str | None = None) -> BoxDialect:
         """How the model writes boxes and points of an image.
@@ -421,7 +432,7 @@ class PatchGroundingProcessor:
             )
         token_ids = self.tokenizer.convert_tokens_to_ids(self.picture_tokens)
         flat = [layout for each in layouts for layout in each]
-        image_tokens = place_image_tokens(positions[np.isin(ids, token_ids)], flat, name)
+        image_tokens = self.family.place(positions[np.isin(ids, token_ids)], flat, name)
         offsets = np.array(encoding["offset_mapping"], dtype=np.int64).reshape(-1, 2)
         spans = text_spans(prompt, offsets, segments)
         return TokenSequence(prompt, image_tokens, positions, spans, ids, len(flat))
@@ -434,16 +445,22 @@ class PatchGroundingProcessor:
         if self.family.starts_prompt:
             start = self.tokenizer.bos_token or self.tokenizer.eos_token
             expanded = "" if prompt.text.startswith(start) else start
+        waiting = ""
+        if self.family.starts_text and self.tokenizer.bos_token not in prompt.text:
+            waiting = self.tokenizer.bos_token
         end = self.family.prompt_end(self.processor)
         after = self.family.after_images(self.processor)
         for number, found in enumerate([*self._places.finditer(prompt.text), None]):
             part = prompt.text[place : None if found is None else found.start()]
+            if part or found is None:
+                expanded += waiting
+                waiting = ""
             segments.append((len(expanded), len(expanded) + len(part), place))
             expanded += part
             if found is not None:
                 kind = self.family.image_token if found[0] == self.placeholder else self.family.frame_token
                 token = kind(self.processor)
-                expanded += "".join(layout_text(layout, token) for layout in layouts[number])
+                expanded += "".join(self.family.text_of(layout, token) for layout in layouts[number])
                 expanded += after if number + 1 == len(layouts) else ""
                 place = found.end()
         return expanded + end, np.array(segments, dtype=np.int64)

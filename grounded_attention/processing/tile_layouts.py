@@ -24,6 +24,9 @@ from .image_layouts import (
     window_intervals,
 )
 
+# Pixels on a side of the patches of all released Llama 3.2 Vision; its processor does not say it.
+MLLAMA_PATCH = 14
+
 
 def _unpadded(settings: ImageSettings, rows: int, columns: int) -> tuple[slice, slice]:
     """The rows and columns of patches that stay when the model removes the padding of a canvas."""
@@ -381,6 +384,24 @@ def minicpmv_frames(settings: VideoSettings) -> list[ImageLayout]:
         earlier = settings.number + 1
         number = processor._prepend_local_ids([token * earlier], [""] * earlier, token)[-1]
     return [[number, *frame], *[frame] * (settings.count - 1)]
+
+
+def mllama(settings: ImageSettings) -> ImageLayout:
+    """What its vision tower gives: of each tile a class token and its patches; missing tiles have no place."""
+    most = settings.get("max_image_tiles")
+    tile = settings.edges("size")["height"]
+    side = tile // settings.get("patch_size", MLLAMA_PATCH)
+    shape = (settings.height, settings.width)
+    canvas = settings.upstream("get_optimal_tiled_canvas")(*shape, most, tile)
+    height, width = map(int, canvas)
+    resized = settings.upstream("get_image_size_fit_to_canvas")(*shape, height, width, tile)
+    down, across = map(int, resized)
+    frame = settings.frame.resize(across, down).crop(0, 0, width, height)
+    layout: ImageLayout = []
+    for part in frame.tiles(height // tile, width // tile):
+        layout.append(np.concatenate([NO_BOX, part.grid(side, side)]))
+    missing = NO_BOX.repeat(side**2 + 1, axis=0)
+    return [*layout, *[missing] * (most - len(layout))]
 
 
 def molmo2(settings: ImageSettings) -> ImageLayout:

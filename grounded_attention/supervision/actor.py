@@ -100,6 +100,7 @@ class Actor(SoftAttention):
 
     name = "actor"
     choosable = ()
+    needs_one_sequence = True
     citation = """@misc{wu-etal-2025-gui-actor,
     title = "GUI-Actor: Coordinate-Free Visual Grounding for GUI Agents",
     eprint = "2506.03143",
@@ -130,6 +131,7 @@ class Actor(SoftAttention):
 
     def prepare(self, model: Any) -> None:
         """Gives the model its head, unless it has one; refuses an adapter, and a width that is no multiple of 8."""
+        self.check_sequence(model)
         inner = unwrap_model(model)
         if hasattr(model, "peft_config"):
             raise ValueError("method 'actor': an adapter does not save its head: train without model.adapter")

@@ -77,6 +77,11 @@ def reads_other_sequence(module: nn.Module) -> bool:
     return bool(getattr(module, "is_cross_attention", False)) or "CrossAttention" in type(module).__name__
 
 
+def reads_image(module: nn.Module) -> bool:
+    """Whether the keys of an attention module have the image, as `supervise` says of its model."""
+    return getattr(module, "keys_have_image", not reads_other_sequence(module))
+
+
 def supervised_implementation(model_or_config: Any) -> str:
     """Finds the supervised version of the attention back end of a model, for `model.set_attn_implementation(name)`."""
     name = getattr(model_or_config, "config", model_or_config)._attn_implementation or "eager"
@@ -239,6 +244,7 @@ def _supervised(implementation: str) -> Callable:
         attention_call: Any = None,
         attention_plans: RowPlans | None = None,
         attention_states: bool = False,
+        attention_seeing: Tensor | None = None,  # (B, 1, N, 1), 0 for words of Mllama that see no image
         output_attentions: bool | None = None,  # not passed on, because the back ends warn about it
         **kwargs: Any,
     ) -> tuple[Tensor, SupervisedAttention | None]:
@@ -256,6 +262,9 @@ def _supervised(implementation: str) -> Callable:
         bias = kwargs.get("position_bias")
         rule = (kwargs.get("softcap"), sinks)
         key_mask = attention_mask if bias is None else BiasedMask(attention_mask, bias)
+        apart = reads_other_sequence(module)
+        if apart and attention_seeing is not None:
+            key_mask = attention_mask.masked_fill(attention_seeing == 0, torch.finfo(attention_mask.dtype).min)
 
         def hides_later() -> bool | int:
             causal = _is_causal(implementation, module, attention_mask, query.shape[2], kwargs)
@@ -268,18 +277,18 @@ def _supervised(implementation: str) -> Callable:
                 )
             return causal
 
-        if reader is not None and not reads_other_sequence(module):
+        if reader is not None and reads_image(module):
             sees_all = key_mask is None and (kwargs.get("sliding_window") or key.shape[2]) >= key.shape[2]
-            late = (factor, *rule) if sees_all else ()
+            late = (factor, *rule) if sees_all and not apart else ()
 
             def read(asked: Sequence[AttentionQuery], plans: RowPlans | None) -> list[RowStates]:
                 return read_rows(query, key, asked, factor, key_mask, hides_later(), plans, True, *rule)
 
             layer: Any = module.layer_idx
-            reader.keep(HandedStates(layer, query, key, late, read))
+            reader.keep(HandedStates(layer, query, key, late, apart, read))
         reports = attention_layers is None or module.layer_idx in attention_layers
-        # A described call names its streams; any other has positions of one sequence.
-        reports = reports and (attention_call is not None or not reads_other_sequence(module))
+        # A described call names its streams.
+        reports = reports and (attention_call is not None or reads_image(module))
         if reports and (attention_queries or attention_mean):
             # Before the back end: autograd then adds the gradients of few rows to those of the back end in place.
             causal = hides_later()

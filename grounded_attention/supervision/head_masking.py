@@ -10,7 +10,7 @@ from torch import nn
 from grounded_attention.modeling.attention_calls import SEQUENCE
 
 from .attention_function import reads_other_sequence
-from .supervise import find_language_model, head_count, numbered_attention, unwrap_model
+from .supervise import find_language_model, head_count, numbered_attention, reads_image_apart, unwrap_model
 
 # How models name the layer after attention that mixes the heads.
 OUTPUT_PROJECTIONS = ("o_proj", "out_proj", "dense", "c_proj", "wo")
@@ -26,8 +26,9 @@ def attention_modules(model: Any) -> dict[int, Any]:
     known = numbered_attention(language_model)
     modules: list[Any] = known or [each for each in language_model.modules() if hasattr(each, "layer_idx")]
     modules = [each for each in modules if any(hasattr(each, name) for name in OUTPUT_PROJECTIONS)]
-    own = [each for each in modules if not reads_other_sequence(each)]
-    other = [each for each in modules if reads_other_sequence(each)]
+    apart = reads_image_apart(model)
+    own = [each for each in modules if reads_other_sequence(each) is apart]
+    other = [each for each in modules if reads_other_sequence(each) is not apart]
     by_layer = {module.layer_idx: module for module in (*other, *own)}
     complete = len({module.layer_idx for module in own}) == len(own) and set(by_layer) <= set(range(layers))
     if not by_layer or not complete or (not known and len(by_layer) < layers):

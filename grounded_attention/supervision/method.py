@@ -31,7 +31,7 @@ from .attention_function import SupervisedAttention
 from .layer_losses import BoxLoss, LayerReport, sum_layers
 from .row_states import AttentionPair
 from .score_masks import LOWEST_SCORE
-from .supervise import call_layers, hides_later_words, supervise
+from .supervise import call_layers, hides_later_words, reads_image_apart, supervise
 
 
 def from_attention_maps(maps: Tensor, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
@@ -256,6 +256,11 @@ class AttentionMethod(SupervisionMethod):
 
     choosable: tuple[str, ...] = ("layers",)
 
+    @property
+    def needs_one_sequence(self) -> bool:
+        """Whether it reads image tokens as positions of the sequence of the words."""
+        return False
+
     def __init__(
         self,
         layers: Annotated[Sequence[Index | str], Len(1)] | None = None,
@@ -300,12 +305,21 @@ class AttentionMethod(SupervisionMethod):
                 has no box head although `box_weight` is set.
         """
         self.boxes.check_model(model)
+        self.check_sequence(model)
         self.visible_rows = VisibleRows(self.empty)
         calls = supervise(model).calls
         if self._chooses_directions and hides_later_words(model):
             self.directions = ("text_to_region",)
             self.weights = {name: self.weights[name] for name in self.directions}
         self._check_calls(calls, type(model).__name__)
+
+    def check_sequence(self, model: Any) -> None:
+        """Refuses a model whose words read the image by cross-attention if image tokens must be in their sequence."""
+        if self.needs_one_sequence and reads_image_apart(model):
+            raise ValueError(
+                f"method {self.name!r} needs image tokens in the sequence of the words, but {type(model).__name__} "
+                "reads the image by cross-attention: take direct"
+            )
 
     def _check_calls(self, calls: Sequence[AttentionCall], model_name: str) -> None:
         """Replaces names of layers by numbers, and checks that the calls have these layers, heads and directions."""

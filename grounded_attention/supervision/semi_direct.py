@@ -59,6 +59,7 @@ class SemiDirectSupervision(AttentionMethod):
     """
 
     name = "semi_direct"
+    needs_one_sequence = True
 
     def forward_kwargs(self, batch: Batch) -> Fields:
         arguments: Fields = {"output_attentions": True, "attention_mean": self.heads or True}

@@ -105,6 +105,10 @@ class SoftAttention(DirectSupervision):
         """Whether heads are weighted by what the words of the prompt look at."""
         return self.options["reduction"].startswith("queries")
 
+    @property
+    def needs_one_sequence(self) -> bool:
+        return self.weighs_heads
+
     def get_config_dict(self) -> Fields:
         config = super().get_config_dict()
         return {"name": self.name, **{name: config[name] for name in ("layers", "heads")}, **self.options}

@@ -18,7 +18,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .attention_function import eager_function, reads_other_sequence
 from .head_masking import attention_modules, group_heads
-from .supervise import find_language_model, unwrap_model
+from .supervise import find_language_model, reads_image_apart, unwrap_model
 
 PREFIX = "steered_"
 STEERED = ("sdpa", "eager", "supervised_sdpa", "supervised_eager")
@@ -76,7 +76,8 @@ def steer_heads(
     modules = attention_modules(model)
     before = language_model.config._attn_implementation or "eager"
     _check(language_model, before, [modules[layer] for layer in grouped], strength)
-    reads_regions = getattr(unwrap_model(model).config, "grounding_calls", None) is not None
+    config = unwrap_model(model).config
+    reads_regions = getattr(config, "grounding_calls", None) is not None or reads_image_apart(model)
     target = _check_columns(columns, reads_regions)
     language_model.set_attn_implementation(PREFIX + before)
     try:
@@ -99,13 +100,15 @@ def _check(model: Any, back_end: str, modules: Sequence[Any], strength: float) -
         )
     if not math.isfinite(strength):
         raise ValueError(f"strength={strength}, expected a finite number")
-    crossing = [module.layer_idx for module in modules if reads_other_sequence(module)]
-    if crossing:
+    apart = reads_image_apart(model)
+    other = [module.layer_idx for module in modules if reads_other_sequence(module) is not apart]
+    if other:
         raise ValueError(
-            f"layers {crossing} of {type(model).__name__} attend to another sequence (cross-attention), which has no "
-            "such positions: they cannot be steered; choose heads of other layers"
+            f"layers {other} of {type(model).__name__} attend to another sequence than that of the image "
+            "(cross-attention): they cannot be steered; choose heads of other layers"
         )
-    sliding = [module.layer_idx for module in modules if _slides(model.config, module)]
+    own = [module for module in modules if not reads_other_sequence(module)]
+    sliding = [module.layer_idx for module in own if _slides(model.config, module)]
     if sliding:
         raise ValueError(
             f"layers {sliding} of {type(model).__name__} attend in a sliding window, whose cache forgets positions: "
@@ -165,7 +168,7 @@ def _visible(module: nn.Module, rows: int, length: int, mask: Tensor | None, que
     if mask is not None:
         return mask[..., :length]
     places = torch.arange(length, device=query.device)
-    if rows > 1 and getattr(module, "is_causal", True):
+    if rows > 1 and not reads_other_sequence(module) and getattr(module, "is_causal", True):
         return (places <= places[length - rows :, None])[None, None]
     return torch.ones(1, 1, rows, length, dtype=torch.bool, device=query.device)
 

@@ -3,7 +3,7 @@
 
 import copy
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -11,13 +11,22 @@ import torch
 from torch import nn
 from transformers import AutoModel, PreTrainedModel
 
-from grounded_attention.modeling.attention_calls import SEQUENCE, AttentionCall, layer_labels, one_stream_calls
+from grounded_attention.modeling.attention_calls import (
+    REGIONS,
+    SEQUENCE,
+    TEXT,
+    AttentionCall,
+    layer_labels,
+    one_stream_calls,
+)
 from grounded_attention.utils.named_types import Fields
 
 from .attention_function import reads_other_sequence, supervised_implementation
 
 # Causal models in which an image and its prompt attend to each other.
 PREFIX_MODELS = ("paligemma",)
+# The argument of Mllama that says which words see an image.
+SEEING = "full_text_row_masked_out_mask"
 
 
 class Supervision(AbstractContextManager["Supervision"]):
@@ -30,10 +39,10 @@ class Supervision(AbstractContextManager["Supervision"]):
             of a model with a vision tower.
     """
 
-    def __init__(self, model: PreTrainedModel, before: Sequence[tuple[Any, str]], towers: Sequence[nn.Module]):
+    def __init__(self, model: PreTrainedModel, before: Sequence[tuple[Any, str]], hooks: Mapping[nn.Module, Any]):
         self.model = model
         self._before = before
-        self._handles = [each.register_forward_pre_hook(_drop_request, with_kwargs=True) for each in towers]
+        self._handles = [each.register_forward_pre_hook(hook, with_kwargs=True) for each, hook in hooks.items()]
 
     @property
     def calls(self) -> tuple[AttentionCall, ...]:
@@ -93,16 +102,31 @@ def supervise(model: nn.Module) -> Supervision:
             "supervised"
         )
     others = {*unwrap_model(model).modules()} - {*language_model.modules()}
-    towers = []
+    described = getattr(unwrap_model(model).config, "grounding_calls", None) is not None
+    if not described:
+        with_image = image_attention(language_model)
+        for module in numbered_attention(language_model):
+            module.keys_have_image = module in with_image
+    hooks: dict[nn.Module, Any] = {}
+    if SEEING in inspect.signature(language_model.forward).parameters:
+        hooks[language_model] = _show_rows_without_image
     for each in others:
         if isinstance(each, PreTrainedModel) and language_model not in each.modules():
-            towers.append(each)
-    return Supervision(language_model, before, towers)
+            hooks[each] = _drop_request
+    return Supervision(language_model, before, hooks)
 
 
 def _drop_request(module: nn.Module, args: tuple, kwargs: Fields) -> tuple[tuple, Fields]:
     """Qwen's models also pass this to their vision tower, whose SDPA warns about it."""
     return args, {name: value for name, value in kwargs.items() if name != "output_attentions"}
+
+
+def _show_rows_without_image(module: nn.Module, args: tuple, kwargs: Fields) -> tuple[tuple, Fields]:
+    """The mask of Mllama shows all of an image to words before it: which rows see it is handed on beside the mask."""
+    seeing = kwargs.get(SEEING)
+    if seeing is None:
+        return args, kwargs
+    return args, {**kwargs, "attention_seeing": seeing}
 
 
 def check_model(model: Any, processor: Any = None) -> None:
@@ -151,9 +175,9 @@ def find_calls(model: Any) -> tuple[AttentionCall, ...]:
     """Finds the attention calls of a model in which words and regions meet, in order.
 
     These are `config.grounding_calls` if the configuration has this field, as all configurations of this package do.
-    Any other model is treated as a model with one sequence: one call for each layer of its language model that has
-    softmax attention over this sequence, named by the index of the layer. Layers of linear attention, convolutions,
-    state spaces and cross-attention have no call.
+    Any other model has one call for each layer of its language model with softmax attention over the keys that have
+    the image, named by the index of the layer: over its one sequence, or, if its words read the image by
+    cross-attention, over what they read so. Other layers, such as linear attention and state spaces, have no call.
     """
     model = unwrap_model(model)
     config = getattr(model, "config", model)
@@ -168,14 +192,17 @@ def find_calls(model: Any) -> tuple[AttentionCall, ...]:
         except Exception:  # any: code of others; what it builds is checked again when the model is loaded
             return one_stream_calls(text.num_hidden_layers, text.num_attention_heads)
     language_model = find_language_model(model)
-    modules = [each for each in numbered_attention(language_model) if not reads_other_sequence(each)]
+    modules = image_attention(language_model)
     heads = {module.layer_idx: head_count(module, text) for module in modules}
     if len(heads) < len(modules) or min(heads, default=0) < 0:
         raise ValueError(
             f"{type(language_model).__name__} has attention modules with the layer indices "
             f"{sorted(module.layer_idx for module in modules)}, expected each once: its heads cannot be told apart"
         )
-    calls = [AttentionCall(f"layer {layer}", SEQUENCE, SEQUENCE, heads[layer]) for layer in sorted(heads)]
+    streams = (SEQUENCE, SEQUENCE)
+    if any(map(reads_other_sequence, modules)):
+        streams = (TEXT, REGIONS)
+    calls = [AttentionCall(f"layer {layer}", *streams, heads[layer]) for layer in sorted(heads)]
     return tuple(calls) or one_stream_calls(text.num_hidden_layers, text.num_attention_heads)
 
 
@@ -185,7 +212,7 @@ def call_layers(calls: Sequence[AttentionCall]) -> list[int]:
 
 
 def head_layers(model: Any) -> list[int]:
-    """The layers of a decoder that have heads over its sequence, see [`find_calls`]."""
+    """The layers of a decoder that have heads over the image, see [`find_calls`]."""
     return call_layers(find_calls(model))
 
 
@@ -200,6 +227,20 @@ def numbered_attention(language_model: nn.Module) -> list[Any]:
     return supervised
 
 
+def image_attention(language_model: nn.Module) -> list[Any]:
+    """The attention modules whose keys have the image: cross-attention where the model has it, or else all."""
+    modules = numbered_attention(language_model)
+    crossing = [module for module in modules if reads_other_sequence(module)]
+    return crossing or modules
+
+
+def reads_image_apart(model: Any) -> bool:
+    """Whether words read the image by cross-attention, in keys that are no positions of their own sequence."""
+    if getattr(unwrap_model(model).config, "grounding_calls", None) is not None:
+        return False
+    return any(map(reads_other_sequence, numbered_attention(find_language_model(model))))
+
+
 def head_count(module: nn.Module, config: Any) -> int:
     """The number of heads of an attention module; layers of some models have different numbers."""
     return int(getattr(module, "num_heads", None) or config.num_attention_heads)
@@ -210,6 +251,8 @@ def hides_later_words(model: Any) -> bool:
     config = unwrap_model(model).config
     if config.model_type in PREFIX_MODELS or getattr(config, "grounding_calls", None) is not None:
         return False
+    if reads_image_apart(model):
+        return True
     layers = [module for module in find_language_model(model).modules() if hasattr(module, "layer_idx")]
     return any(getattr(module, "is_causal", False) for module in layers)
 

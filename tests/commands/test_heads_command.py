@@ -362,7 +362,7 @@ def test_options_of_one_kind_of_model_are_refused_by_the_other(files, tmp_path, 
     assert "reads regions: give --detector, --boxes or --regions" in read_error(capsys)
     assert ground.main([*arguments, "--regions", "x", "--dtype", "bfloat16"]) == 2
     assert "--dtype: only for vision-language models" in read_error(capsys)
-    for kind, reason in (("bert", "its image tokens are not known"), ("mllama", "cross-attention")):
+    for kind, reason in (("bert", "its image tokens are not known"), ("idefics", "cross-attention")):
         (tmp_path / kind).mkdir()
         (tmp_path / kind / "config.json").write_text(f'{{"model_type": "{kind}"}}')
         assert ground.main([*arguments[:3], str(tmp_path / kind)]) == 2

@@ -26,7 +26,7 @@ from grounded_attention.supervision import layer_losses, row_states
 from grounded_attention.supervision.head_masking import attention_modules
 from grounded_attention.supervision.supervise import find_language_model, head_layers
 from tests.helpers.tiny_vlm_examples import examples, pictures
-from tests.helpers.tiny_vlm_models import make_pair
+from tests.helpers.tiny_vlm_models import image_maps, make_pair
 from tests.helpers.tiny_vlm_processors import PROCESSORS, meant
 
 COUNT = 3
@@ -64,7 +64,8 @@ def scores_by_hand(model, processor, words, instruction):
         given = [{"sentence": number, "start": start, "end": end, "boxes": boxes} for start, end, boxes in spans]
         sentences = (text, None) if instruction is None else (instruction, text)
         batch = grounding(*sentences, images=images[image], phrases=given)
-        maps = model(**grounding.model_inputs(batch), output_attentions=True).attentions
+        inputs = grounding.model_inputs(batch)
+        maps = image_maps(model(**inputs, output_attentions=True), model, inputs)
         candidates = batch["region_candidate_mask"][0].bool()
         columns = batch["region_positions"][0][candidates]
         for tokens, regions in zip(batch["phrase_mask"][0], batch["phrase_regions"][0], strict=True):
@@ -74,7 +75,7 @@ def scores_by_hand(model, processor, words, instruction):
                 rows = rows[-1:]
             if words == "prompt":
                 rows = torch.tensor([batch["input_ids"].shape[1] - 1])
-            values = [layer[0][:, rows][..., columns].mean(1) for layer in maps if torch.is_tensor(layer)]
+            values = [layer[0][:, rows][..., columns].mean(1) for layer in maps]
             values = pad_sequence(values, batch_first=True).double()  # (layers, heads, columns)
             share = values.sum(-1)
             # Layers of some models have fewer heads: nan

@@ -114,7 +114,18 @@ def make_model(model_type, tokenizer):
     for name, parameter in model.named_parameters():
         if name.endswith("mm_input_projection_weight"):  # Gemma 3 starts with zeros
             torch.nn.init.normal_(parameter, std=0.2)
+        if "cross_attn" in name and name.endswith("gate"):  # Mllama too
+            torch.nn.init.ones_(parameter)
     return model
+
+
+def image_maps(outputs, model, inputs):
+    """The eager maps (B, H, N, M) of the layers that read the image; 0 of words that see none."""
+    crossing = getattr(model.config.get_text_config(), "cross_attention_layers", None)
+    if crossing is None:
+        return [layer for layer in outputs.attentions if torch.is_tensor(layer)]
+    seeing = inputs["cross_attention_mask"].flatten(2).any(-1)[:, None, :, None]
+    return [outputs.attentions[layer] * seeing for layer in crossing]
 
 
 def _mixes(part):

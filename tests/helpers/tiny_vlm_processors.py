@@ -148,9 +148,9 @@ def type_of(key):
     return key
 
 
-# Plain, tiled, windowed, bidirectional and hybrid layers; test_vlm_families.py compares the rows of every family.
+# Plain, tiled, windowed, bidirectional, hybrid, cross layers; test_vlm_families.py compares the rows of every family.
 KINDS = ("llava", "llava_next", "qwen2_5_vl", "smolvlm", "gemma3", "paligemma", "lfm2_vl", "qwen3_5", "hunyuan_vl",
-         "llava_padded", "llama4")  # fmt: skip
+         "llava_padded", "llama4", "mllama")  # fmt: skip
 
 
 def meant():
@@ -237,6 +237,8 @@ def make_processor(model_type, padding_side="right", byte_pairs=False, backend="
     if model_type == "llama4":  # it makes bfloat16, for models in bfloat16
         scale = image_processor.rescale_and_normalize
         image_processor.rescale_and_normalize = lambda *given: scale(*given).float()
+    if model_type == "mllama":  # that of released ones is not said
+        image_processor.patch_size = PATCH
     if "image_seq_length" in settings:
         image_processor.image_seq_length = settings["image_seq_length"]
     folder = (relative and relative.folder) or model_type

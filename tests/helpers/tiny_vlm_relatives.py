@@ -561,4 +561,13 @@ RELATIVES = {
             ("minicpm_ocr", "minicpm_ocr.MiniCPMOcr"),
         )
     },
+    "mllama": Relative(
+        "mllama.Mllama",
+        {"size": SQUARE, "max_image_tiles": 4},
+        {"text_config": {**TEXT, "num_hidden_layers": 4, "cross_attention_layers": [1, 3],
+                         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
+         "vision_config": {**VISION, "attention_heads": 4, "num_global_layers": 1, "intermediate_layers_indices": [0],
+                           "vision_output_dim": 64}},
+        image_token="<|image|>",
+    ),
 }  # fmt: skip

@@ -35,7 +35,7 @@ WRONG = {
     "a conversation without words": (lambda model, processor: look(model, processor, messages=NO_WORDS), "empty"),
     "heads as a text": (lambda model, processor: read_pairs("heads.json"), "pairs"),
     "a model of regions": (lambda model, processor: get_image_token_family(None, "vl_bert"), "attention ground"),
-    "cross-attention": (lambda model, processor: get_image_token_family(None, "mllama"), "take a model"),
+    "cross-attention": (lambda model, processor: get_image_token_family(None, "idefics"), "take a model"),
 }
 
 

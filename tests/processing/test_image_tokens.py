@@ -84,13 +84,16 @@ def make_pictures(sizes, generator):
 
 
 def embeddings(model, processor, examples, settings):
-    """What the language model reads at every position, (B, N, D), and the input ids."""
+    """What the language model reads at every position, or of the image apart, (B, N, D), and the input ids."""
     image = placeholder(processor)
     family = get_image_token_family(processor)
     prompt = f"a {image} dog " + f"{image} the" * (len(examples[0]) - 1)
     seen: list[torch.Tensor] = []
 
     def stop(module, args, kwargs):
+        if kwargs.get("cross_attention_states") is not None:  # of tiles
+            seen.append(kwargs["cross_attention_states"].unflatten(0, (len(kwargs["input_ids"]), -1)).flatten(1, 2))
+            raise StopIteration
         read = args[0] if args else kwargs["inputs_embeds"]
         layers = kwargs.get("deepstack_features")
         if isinstance(layers, dict):  # Granite adds all that it reads of an image to hidden states

@@ -277,24 +277,25 @@ def test_cross_attention_has_heads_to_remove():
 
 
 @torch.no_grad()
-def test_cross_attention_has_no_positions_of_the_sequence():
+def test_heads_over_the_image_are_those_of_cross_attention():
     model, inputs = make_mllama()
     asked = {"attention_queries": ((ROWS, ROWS - 3),), "output_attentions": True}
-    for given in (inputs, {"input_ids": inputs["input_ids"]}):
-        with supervise(model) as supervision:
-            outputs = model(**given, **asked)
-        assert [call.name for call in supervision.calls] == ["layer 0", "layer 2"]
-        assert [report.layer for report in observed_layers(outputs)] == [0, 2]
-    with pytest.raises(ValueError, match="cross-attention"), steer_heads(model, [(1, 2)], ROWS, 1.0):
+    with supervise(model) as supervision:
+        outputs = model(**inputs, **asked)
+    assert [call.name for call in supervision.calls] == ["layer 1"]
+    assert [report.layer for report in observed_layers(outputs)] == [1]
+    with pytest.raises(ValueError, match="cross-attention"), steer_heads(model, [(0, 2)], ROWS, 1.0):
         pass
-    with pytest.raises(ValueError, match="layers 0, 2 only"):
-        get_method("direct", layers=[1]).prepare(model)
+    with pytest.raises(ValueError, match="layers 1 only"):
+        get_method("direct", layers=[0]).prepare(model)
+    with pytest.raises(ValueError, match="no attention in the direction"):
+        get_method("direct", directions=["region_to_text"]).prepare(model)
     observer = get_observer(model)
-    batch = {"input_ids": inputs["input_ids"], "text_positions": ROWS, "region_positions": ROWS - 3}
+    batch = {**inputs, "text_positions": ROWS, "region_positions": ROWS - 3}
     found = observer.observe(batch, {"text_to_region": (torch.tensor([[0]]), torch.tensor([[0, 1]]))})
     assert observer.layers == ("0", "1", "2")
-    assert observer.headless == (1,)
-    assert found["text_to_region"][1].exp().flatten(1).any(1).tolist() == [True, False, True]
+    assert observer.headless == (0, 2)
+    assert found["text_to_region"][1].exp().flatten(1).any(1).tolist() == [False, True, False]
 
 
 @pytest.mark.parametrize("find", [find_calls, attention_modules])

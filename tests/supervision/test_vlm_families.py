@@ -10,10 +10,11 @@ import torch
 from torch.testing import assert_close
 
 from grounded_attention.heads.attention_grounding import AttentionGrounding
+from grounded_attention.heads.reading import get_observer, read_phrases
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision import get_method, supervise
 from grounded_attention.supervision.supervise import find_language_model, head_layers
-from tests.helpers.tiny_vlm_models import make_model
+from tests.helpers.tiny_vlm_models import image_maps, make_model
 from tests.helpers.tiny_vlm_processors import PROCESSORS, make_processor
 
 
@@ -38,9 +39,9 @@ def eager_maps(model, inputs):
     language = find_language_model(model)
     before = language.config._attn_implementation  # Inkling 2 has no other
     language.set_attn_implementation("eager")
-    maps = model(**inputs, output_attentions=True).attentions
+    outputs = model(**inputs, output_attentions=True)
     language.set_attn_implementation(before)
-    return [layer for layer in maps if layer is not None]
+    return image_maps(outputs, model, inputs)
 
 
 def image_places(batch, example):
@@ -156,3 +157,25 @@ def test_default_directions_leave_out_what_a_causal_model_cannot_see(model_type)
         losses = method.losses(model(**inputs, **method.forward_kwargs(batch)), batch)
     for _, count in losses.values():
         assert count > 0
+
+
+@torch.no_grad()
+@pytest.mark.skipif("mllama" not in PROCESSORS, reason="transformers is too old")
+def test_words_before_an_image_of_mllama_see_none_of_it():
+    """Its eager maps have equal numbers there, over padded tiles too."""
+    processor = make_processor("mllama")
+    model = make_model("mllama", processor.tokenizer)
+    patches = PatchGroundingProcessor(processor)
+    picture = np.random.default_rng(3).integers(0, 255, (16, 40, 3), dtype=np.uint8)
+    prompt = f"two {patches.placeholder} balls"
+    batch = patches(prompt, images=[picture], phrases=[{"text": "two"}, {"text": "balls"}])
+    read = read_phrases(get_observer(model), batch)[:, 0]  # (layers, heads, phrases, regions)
+    assert not read[:, :, 0].any()
+    assert_close(read[[1, 3], :, 1].sum(-1), torch.ones(2, 4))
+    in_picture = batch["region_candidate_mask"][0]
+    assert 0 < read[[1, 3], :, 1][..., in_picture].sum(-1).min() < 1, "class tokens and padded tiles have no place"
+    assert not read[:, :, 1, 3 * 17 :].any(), "a wide picture has three of four tiles"
+
+    processor.image_processor.patch_size = 2
+    with pytest.raises(ValueError, match=r"patches of 4 pixels, .* of 2: .*patch_size = 4"):
+        patches.check_model(model.config)

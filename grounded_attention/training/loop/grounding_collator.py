@@ -35,6 +35,7 @@ logger = logging.get_logger(__name__)
 COUNTS = "component_counts"
 ROW_KEYS = "row_keys"
 SEQUENCE_KEYS = {"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "labels"}
+SEQUENCE_KEYS |= {"cross_attention_mask"}
 
 
 class GroundingCollator:
@@ -180,7 +181,10 @@ def _cut(batch: Fields, length: int, phrases: Sequence[Sequence[Phrase]], keeps_
     """Keeps the first tokens of sequences padded on the right, as TRL does; drops phrases that lose a token."""
     sizes = batch["attention_mask"].sum(1).tolist()
     texts = batch["text_positions"]
-    for row in (batch["region_positions"] >= length).any(1).nonzero().flatten().tolist():
+    beyond = batch["region_positions"] >= length
+    if "cross_attention_mask" in batch:  # they are no positions of the sequence
+        beyond &= False
+    for row in beyond.any(1).nonzero().flatten().tolist():
         said = f"row {row} of the batch has {sizes[row]} tokens, and image tokens beyond max_length={length}"
         if not keeps_images:
             raise ValueError(f"{said}: give a larger max_length (None does not cut), or smaller images")

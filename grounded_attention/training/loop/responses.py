@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from grounded_attention.dataset_scripts.rows.chats import listed, row_images
-from grounded_attention.processing.image_tokens import image_layouts, place_image_tokens
+from grounded_attention.processing.image_tokens import image_layouts
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor, match_coverage
 from grounded_attention.processing.patch_sequences import region_arrays
 from grounded_attention.processing.phrase import Phrase, read_phrase
@@ -91,7 +91,7 @@ def _image_regions(processor: Any, ids: np.ndarray, rows: Sequence[Row], columns
         name = f"row {number} of the batch"
         sizes = [open_image(each, name).size for each in row_images(row)]
         layouts = image_layouts(patches.family, patches.processor, sizes, patches.image_settings)
-        tokens.append(place_image_tokens(np.flatnonzero(sequence == token), layouts, name))
+        tokens.append(patches.family.place(np.flatnonzero(sequence == token), layouts, name))
         evidence.append([] if columns == "image" else row_boxes(row, name))
     data: Fields = dict(region_arrays(tokens))
     if columns == "image":

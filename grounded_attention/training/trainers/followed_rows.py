@@ -18,7 +18,7 @@ import torch
 from grounded_attention.dataset_scripts.rows.reader import LOOKED_AT, grounded_rows
 from grounded_attention.heads.heads_file import ChosenHeads
 from grounded_attention.processing.chat_prompts import MARK, Prompt, PromptText
-from grounded_attention.processing.image_tokens import image_layouts, place_image_tokens
+from grounded_attention.processing.image_tokens import image_layouts
 from grounded_attention.processing.patch_grounding import GROUNDING_KEYS, PatchGroundingProcessor
 from grounded_attention.processing.patch_sequences import TokenSequence
 from grounded_attention.processing.phrase import Phrase, read_phrase, row_texts
@@ -271,7 +271,7 @@ class Grounding:
         processor = self.patches.processor
         layouts = image_layouts(self.patches.family, processor, entry["sizes"], self.patches.image_settings)
         tokens = self.patches.tokenizer.convert_tokens_to_ids(self.patches.picture_tokens)
-        image_tokens = place_image_tokens(positions[np.isin(ids, tokens)], layouts, name)
+        image_tokens = self.patches.family.place(positions[np.isin(ids, tokens)], layouts, name)
         text = entry["text"]
         prompt = Prompt(text, [PromptText(text, 0, 0, len(text))])
         return TokenSequence(prompt, image_tokens, positions, spans[None], ids, len(layouts))
