@@ -3,6 +3,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice, repeat
 from typing import Any, NamedTuple, TypeVar
@@ -11,11 +12,11 @@ from transformers.utils import logging
 
 from grounded_attention.dataset_scripts.rows.chats import MESSAGES, PLACE, place_images, row_conversation, row_images
 from grounded_attention.dataset_scripts.rows.raw import first_of
-from grounded_attention.processing.chat_prompts import is_conversation
 from grounded_attention.processing.image_layouts import layout_text
 from grounded_attention.processing.image_tokens import image_layouts
+from grounded_attention.processing.videos import Video
 from grounded_attention.supervision.supervise import unwrap_model
-from grounded_attention.utils.named_types import Fields, Row
+from grounded_attention.utils.named_types import Columns, Fields, Row
 from grounded_attention.utils.open_images import picture_size
 from grounded_attention.utils.plain_text import check_one_of
 
@@ -35,7 +36,7 @@ from .exchanges import (
     ready,
 )
 from .prompts import prompt_texts, read_chat
-from .sequences import add_answer, pad_token, read_prompts
+from .sequences import add_answer, generate_tokens, read_prompts
 from .word_maps import Lens
 
 logger = logging.get_logger(__name__)
@@ -107,6 +108,15 @@ class Asked(NamedTuple):
         return f"{self.kind} {self.number}"
 
 
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Errors name what is at fault."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
 class Looked(NamedTuple):
     """The look of a row; `is_other`: the answer that was given is not the text of its tokens."""
 
@@ -147,6 +157,24 @@ def ask_row(row: Row, answer: GivenAnswer | str | None, number: int, ids: Sequen
         raise ValueError(f"{name} has no answer: give one, or messages that end with the assistant")
     column = first_of(row, ids)
     return Asked(number, None if column is None else str(row[column]), chat, images, given)
+
+
+def ask_each(questions: list[Any], images: Any, video: Any, fps: float, answer: Any) -> list[Asked]:
+    """Texts or conversations with their images and answers; with an empty answer, if none are given."""
+    asked: list[Asked] = []
+    for name, given in (("images", images), ("video", video), ("answer", answer)):
+        if given is not None and (not isinstance(given, list) or len(given) != len(questions)):
+            found = len(given) if isinstance(given, list) else type(given).__name__
+            raise ValueError(
+                f"{name}: found {found}, expected a list with an entry for each of {len(questions)} questions; one "
+                "question about several images is a text, not a list"
+            )
+    for number, question in enumerate(questions):
+        own, frames, said = (given and given[number] for given in (images, video, answer))
+        with naming(f"question {number}"):
+            chat, pictures = read_chat(own, question, frames, fps)
+        asked.append(Asked(number, None, chat, pictures, GivenAnswer(said, None if answer else ()), "question"))
+    return asked
 
 
 def describe_others(count: int, others: Sequence[str]) -> str:
@@ -203,6 +231,7 @@ class ManyLooks:
         tokenizer = self.patches.tokenizer
         self._layers = layers_of(self.model, self.chosen)
         self._pictures = frozenset(tokenizer.convert_tokens_to_ids(self.patches.picture_tokens))
+        self._pad = next((each for each in (tokenizer.pad_token_id, tokenizer.eos_token_id) if each is not None), 0)
 
     def look(self, asked: Iterable[Asked], keep: Callable[[Looked], Kept]) -> Iterator[Kept]:
         """What `keep` makes of the look of each row, in their order."""
@@ -221,13 +250,24 @@ class ManyLooks:
             for number in range(len(window)):
                 yield kept.pop(number)
 
+    def answer(self, asked: Sequence[Asked], options: Columns) -> list[Asked]:
+        """The same with the tokens of the answers that the model generates, in batches."""
+        answered = []
+        for start in range(0, len(asked), self.batch_size):
+            some = asked[start : start + self.batch_size]
+            batch = self._prepare(some)
+            prompts = [each.prompt for each in batch.exchanges]
+            inputs = pad_sequences(batch.inputs, prompts, self._pad, "left")
+            tokens = generate_tokens(self.model, self.patches, inputs, **options).tolist()
+            for each, ids in zip(some, tokens, strict=True):
+                answered.append(each._replace(answer=GivenAnswer(None, tuple(ids))))
+        return answered
+
     def _length(self, asked: Asked) -> float:
         """About how many tokens a row has; of pictures the headers are read."""
-        try:
-            sizes = [picture_size(image) for image in asked.images]
+        with naming(asked.name):
+            sizes = [picture_size(image) for image in asked.images if not isinstance(image, Video)]
             layouts = image_layouts(self.patches.family, self.patches.processor, sizes, self.patches.image_settings)
-        except ValueError as error:
-            raise ValueError(f"{asked.name}: {error}") from error
         texts = [*prompt_texts(asked.chat), asked.answer.text or ""]
         letters = sum(map(len, texts))
         tokens = len(asked.answer.tokens or ()) + sum(layout_text(each, "\0").count("\0") for each in layouts)
@@ -248,8 +288,7 @@ class ManyLooks:
         chats = []
         pictures = []
         for each in asked:
-            text, messages = (None, each.chat) if is_conversation(each.chat) else (each.chat, None)
-            chat, opened = read_chat(each.images, text, messages)
+            chat, opened = read_chat(each.images, each.chat)
             chats.append(chat)
             pictures.append(opened)
         inputs, prompts = read_prompts(self.patches, chats, [prompt_texts(chat) for chat in chats], pictures)
@@ -261,20 +300,18 @@ class ManyLooks:
             whole = add_answer(self.model, self.patches.tokenizer, prompt, ids)
             exchanges.append(make_exchange(self.patches, opened, prompt, whole, self.token_rows))
         rows = [sorted({*each.rows, each.prompt.prompt_length - 1}) for each in exchanges]
-        padded = pad_sequences(inputs, [each.whole for each in exchanges], pad_token(self.patches.tokenizer))
+        padded = pad_sequences(inputs, [each.whole for each in exchanges], self._pad)
         return _Batch(asked, padded, exchanges, rows)
 
     def _tokens(self, answer: GivenAnswer) -> Sequence[int]:
-        if answer.tokens is None:
-            return answer_tokens(self.patches, str(answer.text))
         known = unwrap_model(self.model).config.get_text_config().vocab_size
-        for token in answer.tokens:
+        for token in answer.tokens or ():
             if token in self._pictures or not 0 <= token < known:
                 raise ValueError(
                     f"token {token} of the answer is an image, or none of the {known} of the model: was it answered "
                     "by this model?"
                 )
-        return answer.tokens
+        return answer_tokens(self.patches, answer)
 
     def _read(self, batch: _Batch) -> Iterator[Looked]:
         """Runs the model over a batch."""
@@ -283,8 +320,6 @@ class ManyLooks:
         if not self._is_alone:
             examples = read_batch(self.model, batch.inputs, batch.rows, columns, self._layers)
         for asked, exchange, example in zip(batch.asked, batch.exchanges, examples, strict=True):
-            try:
+            with naming(asked.name):
                 lens = make_lens(self.model, self.patches, exchange, self.chosen, self.forms, self.token_rows, example)
-            except ValueError as error:
-                raise ValueError(f"{asked.name}: {error}") from error
             yield Looked(asked, lens)

@@ -14,14 +14,12 @@ from torch.nn.utils.rnn import pad_sequence
 
 from grounded_attention.heads.attention_readers import AttentionReader, reading
 from grounded_attention.heads.reading import attention_of, inputs_on
-from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision.row_plans import AttentionQuery, RowPlans
 from grounded_attention.supervision.row_states import HandedStates, RowStates
 from grounded_attention.supervision.supervise import unwrap_model
 from grounded_attention.utils.named_types import Batch, Fields
 
-from .prompts import Pictures, prompt_texts
-from .sequences import TOKEN_INPUTS, Sequenced, few_at_once, generate_tokens, pad_token, read_prompts
+from .sequences import TOKEN_INPUTS, Sequenced, few_at_once
 
 # Models whose numbers for a sequence depend on its batch (pixels are padded, the longest sequence scales rotations),
 # or that read only pictures of as many tiles together.
@@ -39,25 +37,6 @@ def pad_sequences(inputs: Batch, sequences: Sequence[Sequenced], pad: int, side:
             value = pad if name == "input_ids" else 0
             padded[name] = pad_sequence(tokens, batch_first=True, padding_value=value, padding_side=side)
     return padded
-
-
-def answer_batch(
-    model: Any, patches: PatchGroundingProcessor, chats: Sequence[Any], pictures: Sequence[Pictures], **options: Any
-) -> list[list[int]]:
-    """The tokens of the answers to a batch of prompts, generated together: those of each alone, but for draws."""
-    inputs, prompts = read_prompts(patches, chats, [prompt_texts(chat) for chat in chats], pictures)
-    pad = pad_token(patches.tokenizer)
-    tokens = generate_tokens(model, patches, pad_sequences(inputs, prompts, pad, "left"), **options)
-    config = options.get("generation_config") or unwrap_model(model).generation_config
-    ends = options.get("eos_token_id", config.eos_token_id)
-    ends = ends if isinstance(ends, list) else [ends]
-    answers = []
-    for answer in tokens.tolist():
-        length = next((place + 1 for place, token in enumerate(answer) if token in ends), len(answer))
-        while length and answer[length - 1] == pad and pad not in ends:  # stopped by its text
-            length -= 1
-        answers.append(answer[:length])
-    return answers
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ class ChatModel:
         try:
             if messages[-1]["role"] != "user":
                 raise ValueError("expected a conversation that ends with the user")
-            chat, pictures = read_chat(None, None, messages) if pictured else (messages, [])
+            chat, pictures = read_chat(None, messages) if pictured else (messages, [])
             prompt = read_prompt(self.patches, chat, (), pictures)
         except ValueError as error:
             raise RequestError(f"messages: {error}") from error

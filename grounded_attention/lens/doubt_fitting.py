@@ -79,7 +79,7 @@ def judge_nouns(
     model, patches = ready(model, processor)
     rng = np.random.default_rng(seed)
     for image_id, there in with_progress(names.items(), "answers"):
-        chat, opened = read_chat(find_picture(pictures, image_id), question, None)
+        chat, opened = read_chat(find_picture(pictures, image_id), question)
         prompt = read_prompt(patches, chat, [question], opened)
         with torch.random.fork_rng():
             torch.manual_seed(rng.integers(2**31))
@@ -92,7 +92,8 @@ def judge_nouns(
             place = places[rng.integers(len(places))]
             changed_from = place.start
             text = said.texts[-1]
-            answers.append(answer_tokens(patches, text[:changed_from] + rng.choice(others) + text[place.end :]))
+            changed = text[:changed_from] + rng.choice(others) + text[place.end :]
+            answers.append([*answer_tokens(patches, changed)])
         for number, ids in enumerate(answers):
             whole = add_answer(model, patches.tokenizer, prompt, ids)
             words, evidence = word_evidence(model, patches, whole, heads)

@@ -31,6 +31,7 @@ from grounded_attention.utils.named_types import Batch
 from grounded_attention.utils.plain_text import check_one_of
 
 from . import FORMS, ROWS
+from .answers import GivenAnswer
 from .batches import ExampleRows
 from .contributions import PathReader, word_contributions, word_weights
 from .forms import FLOOR, find_sinks, localization_heads, relative, rollout_rows, without_sinks
@@ -105,12 +106,15 @@ def choose_shown(model: Any, heads: GivenHeads, forms: tuple[str, ...]) -> Chose
     return choose_heads(model, heads)
 
 
-def answer_tokens(patches: PatchGroundingProcessor, answer: Any) -> list[int]:
-    """The tokens of a written answer; a ValueError if it is no text, or one of them is an image, or ends texts."""
-    if not isinstance(answer, str):
-        raise ValueError(f"answer: expected a text, found {type(answer).__name__}; lists are for lists of questions")
-    patches.check_text(answer, "answer")
-    return patches.tokenizer(answer, add_special_tokens=False)["input_ids"]
+def answer_tokens(patches: PatchGroundingProcessor, answer: GivenAnswer | str) -> Sequence[int]:
+    """The tokens of an answer; a ValueError if it is no text, or one of its texts is an image, or ends texts."""
+    given = answer if isinstance(answer, GivenAnswer) else GivenAnswer(answer)
+    if given.tokens is not None:
+        return given.tokens
+    if not isinstance(given.text, str):
+        raise ValueError(f"answer: expected a text, found {type(given.text).__name__}; lists are for many questions")
+    patches.check_text(given.text, "answer")
+    return patches.tokenizer(given.text, add_special_tokens=False)["input_ids"]
 
 
 @dataclass(frozen=True, eq=False)

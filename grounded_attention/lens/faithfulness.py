@@ -178,7 +178,7 @@ class CoveredAnswer:
     def __init__(self, model: Any, patches: PatchGroundingProcessor, picture: Image.Image, question: str, answer: str):
         self.model = model
         self.patches = patches
-        self.chat, _ = read_chat(picture, question, None)
+        self.chat, _ = read_chat(picture, question)
         self.prompt = read_prompt(patches, self.chat, prompt_texts(self.chat), [picture])
         self.whole = add_answer(model, patches.tokenizer, self.prompt, answer_tokens(patches, answer))
         self.grid = TokenGrid.of_tokens(self.prompt.batch["region_boxes"][0], self.prompt.token_images == 0)

@@ -1,9 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """`look`: asks a model, and reads where it looks for every word of the prompt and its answer."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, cast, overload
 
 from PIL import Image
@@ -11,14 +11,14 @@ from transformers.utils import logging
 
 from grounded_attention.heads.direct_path import NotFollowed
 from grounded_attention.heads.maps import TokenGrid
+from grounded_attention.processing.chat_prompts import is_conversation
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.videos import FPS, Video
-from grounded_attention.supervision.supervise import head_layers, unwrap_model
+from grounded_attention.supervision.supervise import head_layers
 from grounded_attention.utils.named_types import Columns
 
-from .answered import BATCH, BATCHED, Asked, ManyLooks
+from .answered import BATCHED, ManyLooks, ask_each, naming
 from .answers import GivenAnswer
-from .batches import READ_ALONE, answer_batch
 from .contributions import PathReader
 from .doubt import find_doubts
 from .exchanges import (
@@ -46,39 +46,23 @@ logger = logging.get_logger(__name__)
 
 
 @overload
-def look(
-    model: Any,
-    processor: Any,
-    images: Any = None,
-    text: str | None = None,
-    *,
-    messages: Sequence[Columns] | None = None,
-    **options: Any,
-) -> Lens: ...
+def look(model: Any, processor: Any, images: Any = None, text: str | None = None, **options: Any) -> Lens: ...
 
 
 @overload
-def look(
-    model: Any, processor: Any, images: Sequence[Any], text: list[str] | tuple[str, ...], **options: Any
-) -> list[Lens]: ...
-
-
-@overload
-def look(
-    model: Any, processor: Any, images: Any = None, *, messages: Sequence[Sequence[Columns]], **options: Any
-) -> list[Lens]: ...
+def look(model: Any, processor: Any, images: Any, text: Any, **options: Any) -> Any: ...
 
 
 def look(
     model: Any,
     processor: Any,
     images: Any = None,
-    text: str | Sequence[str] | None = None,
+    text: Any = None,
     *,
     video: Any = None,
     fps: float = FPS,
-    messages: Sequence[Any] | None = None,
-    answer: str | Sequence[str | None] | None = None,
+    messages: Any = None,
+    answer: Any = None,
     heads: GivenHeads = "auto",
     form: str | Sequence[str] | None = None,
     rows: str | None = None,
@@ -93,10 +77,10 @@ def look(
     answers, without attention maps; a given answer, or one that was searched with beams, is read in a further pass.
     Attention is that of `generate(output_attentions=True)`.
 
-    Many questions are answered in batches of 8: `text` is a list of them and `images` one of as many entries, each an
-    image, a list of images or `None`; or `messages` is a list of conversations. `answer` may be a list too. The looks
-    are those of single calls; sampled answers are other draws. Attention as it is (`"plain"`, `"sinks"`) is then read
-    in batches too, all else one by one, each in a further pass over prompt and answer. `again` goes one by one.
+    Many questions are answered in batches of 8: `text` is a list of them, or `messages` one of conversations, and
+    `images`, `video` and `answer`, where they are given, are lists with an entry for each question (of images an
+    image, a list of images or `None`). The looks are those of single calls; sampled answers are other draws. Each
+    prompt is read once more with its answer, `"plain"` and `"sinks"` in batches too, all else one by one.
 
     Args:
         model (`PreTrainedModel`): a vision-language model, with or without a PEFT adapter; it is set to evaluation
@@ -109,7 +93,8 @@ def look(
         fps (`float`, *optional*, defaults to 2.0): frames of a video in a second.
         messages (list of messages, *optional*): a conversation instead of `text`; it ends with the user. Images may be
             parts of it: `{"type": "image", "image": picture}` (or `url`, `path`), or `{"type": "video", ...}`.
-        answer (`str`, *optional*): an answer that is read as if the model had given it; nothing is generated.
+        answer (`str` or [`GivenAnswer`], *optional*): an answer that is read as if the model had given it; nothing is
+            generated.
         heads (*optional*, defaults to `"auto"`): whose attention is shown, as a mean: `"auto"` are those of a
             `heads.json` beside the model, or else heads that are chosen for this prompt without labels
             ([`localization_heads`]); a list of (layer, head); a layer; `"all"`; a file or folder with heads.json.
@@ -138,7 +123,8 @@ def look(
 
     Raises:
         ValueError: if there is no image or no text, the model's image tokens or attention are not known, a head does
-            not exist, or an option is not valid; or the attention is NaN or infinite.
+            not exist, or an option is not valid; or the attention is NaN or infinite. Of many questions the message
+            names the one at fault.
     """
     if form is None:
         form = "contribution" if heads == "auto" else "plain"
@@ -146,154 +132,74 @@ def look(
     else:
         is_asked = True
     forms = read_forms(form)
-    read_rows_option(rows, forms)
+    which = read_rows_option(rows, forms)
     if against and "contribution" not in forms:
         raise ValueError("against compares contributions to two words: give form='contribution'")
+    if (text is None) == (messages is None):
+        raise ValueError("give either text or messages")
     model, patches = ready(model, processor)
     options = {"max_new_tokens": max_new_tokens, **generation}
-    way = _Way(heads, forms, rows, against, again, options, is_asked)
-    if isinstance(text, list | tuple):
-        asked: Sequence[Any] = text
-    elif messages and isinstance(messages[0], list | tuple):
-        asked = messages
-    else:
-        chat, pictures = read_chat(images, cast(Any, text), messages, video, fps)
-        ids = None if answer is None else answer_tokens(patches, answer)
-        return _look(model, patches, way, chat, pictures, ids)
-    if video is not None:
-        raise ValueError("video is that of one question; of many, give videos as parts of messages")
-    of_each = _entries("images", images, asked)
-    said = _entries("answer", answer, asked)
-    chats = []
-    answers = []
-    for number, question in enumerate(asked):
-        words, turns = (question, messages) if asked is text else (text, question)
-        with _naming(number):
-            chats.append(read_chat(of_each[number], cast(Any, words), turns, None, fps))
-            answers.append(None if said[number] is None else answer_tokens(patches, said[number]))
-    return _look_at_each(model, patches, way, chats, answers)
-
-
-@dataclass(frozen=True)
-class _Way:
-    """How it is looked: what a user says, or its defaults; `is_asked`: the forms are the user's."""
-
-    heads: GivenHeads
-    forms: tuple[str, ...]
-    rows: str | None
-    against: Mapping[str, str] | None
-    again: bool
-    options: Columns
-    is_asked: bool
-
-
-def _entries(name: str, given: Any, asked: Sequence[Any]) -> Sequence[Any]:
-    """What is given for each of many questions; `None` of all, if it is left out."""
-    if given is None:
-        return [None] * len(asked)
-    if not isinstance(given, list | tuple) or len(given) != len(asked):
-        found = f"{len(given)} entries" if isinstance(given, list | tuple) else type(given).__name__
-        raise ValueError(
-            f"{name}: expected a list with an entry for each of {len(asked)} questions, found {found}; one question "
-            "about several images is a text, not a list"
-        )
-    return given
-
-
-@contextmanager
-def _naming(number: int) -> Iterator[None]:
-    """Errors name the question."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"question {number}: {error}") from error
-
-
-def _look_at_each(
-    model: Any,
-    patches: PatchGroundingProcessor,
-    way: _Way,
-    chats: Sequence[tuple[Any, Pictures]],
-    answers: list[list[int] | None],
-) -> list[Lens]:
-    """The looks of many questions, which are answered together."""
-    waiting = [number for number, ids in enumerate(answers) if ids is None and not way.again]
-    size = 1 if unwrap_model(model).config.model_type in READ_ALONE else BATCH
-    for start in range(0, len(waiting), size):
-        numbers = waiting[start : start + size]
-        texts = [chats[number][0] for number in numbers]
-        pictures = [chats[number][1] for number in numbers]
-        for number, ids in zip(numbers, answer_batch(model, patches, texts, pictures, **way.options), strict=True):
-            answers[number] = ids
-    has_video = any(isinstance(picture, Video) for _, own in chats for picture in own)
-    is_alone = way.again or has_video or not {*way.forms} <= {*BATCHED}
-    if is_alone or choose_heads(model, way.heads).doubt is not None:
+    ask: Any = partial(look, model, patches, heads=heads, rows=rows, against=against, **options)
+    questions = text if messages is None else messages
+    if isinstance(questions, list) and not is_conversation(questions):
+        asked = ask_each(questions, images, video, fps, answer)
+        if answer is None:
+            asked = ManyLooks(model, patches, "all").answer(asked, options)
+        if {*forms} <= {*BATCHED} and not again and choose_heads(model, heads).doubt is None:
+            return list(ManyLooks(model, patches, heads, forms, rows).look(asked, lambda looked: looked.lens))
         lenses = []
-        for number, (chat, own) in enumerate(chats):
-            with _naming(number):
-                lenses.append(_look(model, patches, way, chat, own, answers[number]))
+        for each in asked:
+            with naming(each.name):
+                lenses.append(ask(each.images, each.chat, answer=each.answer, form=form, again=again))
         return lenses
-    asked = []
-    for number, (chat, own) in enumerate(chats):
-        given = GivenAnswer(None, tuple(answers[number] or ()))
-        asked.append(Asked(number, None, chat, own, given, "question"))
-    looks = ManyLooks(model, patches, way.heads, way.forms, way.rows)
-    return list(looks.look(asked, lambda looked: looked.lens))
+    chat, pictures = read_chat(images, questions, video, fps)
+    if again and isinstance(pictures[0], Video):
+        raise ValueError("again crops an image, but the first one is a video; give its frame as an image")
+    try:
+        lens, prompt = _look(model, patches, chat, pictures, answer, heads, forms, options, which, against)
+    except NotFollowed as error:
+        if is_asked:
+            raise
+        logger.warning(f"attention is shown, with form='plain': {error}")
+        return ask(pictures, chat, answer=answer, form="plain", again=again)
+    if not again:
+        return lens
+    crop = _where_to_crop(model, patches, prompt, pictures, lens.heads or heads)
+    cropped = [pictures[0], cast(Image.Image, pictures[0]).crop(crop), *pictures[1:]]
+    return replace(lens, second=ask(cropped, _with_crop(chat), form=form), crop=crop)
 
 
 def _look(
     model: Any,
     patches: PatchGroundingProcessor,
-    way: _Way,
     chat: Any,
     pictures: Pictures,
-    answer: Sequence[int] | None,
-) -> Lens:
-    """The look of a prompt with its answer, or the one that is generated, and its second look."""
-    if way.again and isinstance(pictures[0], Video):
-        raise ValueError("again crops an image, but the first one is a video; give its frame as an image")
-    try:
-        lens, prompt = _look_once(model, patches, way, chat, pictures, answer)
-    except NotFollowed as error:
-        if way.is_asked:
-            raise
-        logger.warning(f"attention is shown, with form='plain': {error}")
-        way = replace(way, forms=("plain",))
-        lens, prompt = _look_once(model, patches, way, chat, pictures, answer)
-    if not way.again:
-        return lens
-    crop = _where_to_crop(model, patches, prompt, pictures, lens.heads or way.heads)
-    cropped = [pictures[0], cast(Image.Image, pictures[0]).crop(crop), *pictures[1:]]
-    second, _ = _look_once(model, patches, way, _with_crop(chat), cropped, None)
-    return replace(lens, second=second, crop=crop)
-
-
-def _look_once(
-    model: Any,
-    patches: PatchGroundingProcessor,
-    way: _Way,
-    chat: Any,
-    pictures: Pictures,
-    ids: Sequence[int] | None,
+    answer: GivenAnswer | str | None,
+    heads: GivenHeads,
+    forms: tuple[str, ...],
+    options: Columns,
+    which: str,
+    against: Mapping[str, str] | None,
 ) -> tuple[Lens, Sequenced]:
     prompt = read_prompt(patches, chat, prompt_texts(chat), pictures)
-    which = read_rows_option(way.rows, way.forms)
     read: RowReader | None = None
     make_reader: type[RowReader] = RowReader
-    chosen = choose_shown(model, way.heads, way.forms)
+    chosen = choose_shown(model, heads, forms)
     layers: Iterable[int] = []
-    if way.forms in PATHS:
+    if forms in PATHS:
         layers = head_layers(model)
         make_reader = PathReader
-    elif way.forms != TAM and "rollout" not in way.forms:
+    elif forms != TAM and "rollout" not in forms:
         layers = layers_of(model, chosen)
-    if ids is None:
+    if answer is None:
         asking = words_before(prompt) if which == "before" else prompt
-        ids, read = generate_and_read(model, patches, asking, layers, make_reader, **way.options)
+        ids, read = generate_and_read(model, patches, asking, layers, make_reader, **options)
+    else:
+        ids = [*answer_tokens(patches, answer)]
     whole = add_answer(model, patches.tokenizer, prompt, ids)
     exchange = make_exchange(patches, pictures, prompt, whole, which)
-    lens = make_lens(model, patches, exchange, chosen, way.forms, which, read, way.against)
-    doubts = find_doubts(model, patches, whole, choose_heads(model, way.heads))
+    lens = make_lens(model, patches, exchange, chosen, forms, which, read, against)
+    doubts = find_doubts(model, patches, whole, choose_heads(model, heads))
     lens = replace(lens, doubts={len(lens.words) + place: doubt for place, doubt in doubts.items()})
     return lens, prompt
 

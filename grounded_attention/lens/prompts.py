@@ -8,15 +8,13 @@ from PIL import Image
 
 from grounded_attention.processing.chat_prompts import is_conversation
 from grounded_attention.processing.videos import FPS, Video, open_video
-from grounded_attention.utils.named_types import Columns, Fields
+from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.open_images import open_image
 
 Pictures = list[Image.Image | Video]
 
 
-def read_chat(
-    images: Any, text: str | None, messages: Sequence[Columns] | None, video: Any = None, fps: float = FPS
-) -> tuple[Any, Pictures]:
+def read_chat(images: Any, asked: Any, video: Any = None, fps: float = FPS) -> tuple[Any, Pictures]:
     """The prompt for the processor, a text or a conversation, and its images and videos in their order."""
     if images is None:
         given_images = []
@@ -25,21 +23,19 @@ def read_chat(
     else:
         given_images = [images]
     given_images += [] if video is None else [open_video(video, fps)]
-    if (text is None) == (messages is None):
-        raise ValueError("give either text or messages")
-    if messages is None:
-        if not isinstance(text, str):
-            raise ValueError(f"text: expected words, found {type(text).__name__}; a conversation is given as messages")
+    if isinstance(asked, str):
         if not given_images:
             raise ValueError("look needs an image")
-        _check_words(text)
-        return text, _open(given_images)
-    if not is_conversation(messages) or messages[-1].get("role") == "assistant":
-        raise ValueError("messages: expected a conversation that ends with the user; give its answer as `answer`")
+        _check_words(asked)
+        return asked, _open(given_images)
+    if not is_conversation(asked) or asked[-1].get("role") == "assistant":
+        raise ValueError(
+            "expected a text, or messages of a conversation that ends with the user; give its answer as `answer`"
+        )
     chat: list[Fields] = []
     pictures: list[Any] = []
     waiting = list(given_images)
-    for message in messages:
+    for message in asked:
         content = message.get("content")
         if isinstance(content, str):
             parts = [{"type": "text", "text": content}]
