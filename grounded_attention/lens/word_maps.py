@@ -29,6 +29,7 @@ from grounded_attention.utils.whole_words import find_words
 
 from .sequences import Word
 
+ACROSS = 5  # images that a row of a picture has at most
 SUFFIXES = (".html", ".png", ".pdf", ".svg", ".json")
 
 
@@ -218,34 +219,41 @@ class Lens:
         return WordMap(text, image, cells, grid.frame, box.box, float(share[image]), self.heads, size, box.share)
 
     def show(self, words: Sequence[int | str | tuple[str, int]] | None = None) -> Any:
-        """Draws the maps of some words, by default those of the answer, or of the prompt if it has none.
+        """Draws the maps of some words, by default the first 12 of the answer, or of the prompt if it has none.
+
+        Of several images, or frames of a video, each word has a row of them on one scale, with the part of its
+        attention that each has: all, or the five with most, in order. The box is on the one with most.
 
         Returns:
             `matplotlib.figure.Figure`: the figure, which a notebook shows.
 
         Raises:
             KeyError: if there are no such words.
-            ValueError: if the maps of the words are on several images.
         """
         from grounded_attention.pages.attention_pictures import PatchAttention, patch_figure
 
-        if words is not None:
-            maps = [self[each] for each in words]
-        else:
-            maps = self._shown()
-        image = maps[0].image
-        other = [one for one in maps if one.image != image]
-        if other:
-            shown_in = f"{maps[0].text!r} looks at image {image}, {other[0].text!r} at image {other[0].image}"
-            raise ValueError(f"{shown_in}; show the words of one image at a time")
-        shown = [PatchAttention(one.text, one.cells, one.frame, one.box, one.box_share) for one in maps]
-        return patch_figure(self.images[image], shown, what=self.what)
+        shown = []
+        for key in self._shown() if words is None else words:
+            if len(self.images) == 1:
+                one = self[key]
+                shown.append(PatchAttention(one.text, one.cells, one.frame, one.box, one.box_share))
+                continue
+            best = sorted(self.maps(key), key=lambda one: -one.share)[:ACROSS]
+            top = max(float(one.cells.max()) * one.share for one in best)
+            for one in sorted(best, key=lambda one: one.image):
+                name = f"{one.text}\n{self.names[one.image]}"
+                box = one.box if one is best[0] else None
+                picture = self.images[one.image]
+                shown.append(PatchAttention(name, one.cells * one.share, one.frame, box, one.share, picture, top, ""))
+        count = len(self.images)
+        across = 3 if count == 1 else min(count, ACROSS)
+        note = f"; in each row {across} of {count} pictures, those with most" if count > ACROSS else ""
+        return patch_figure(self.images[-1], shown, what=self.what, across=across, note=note)
 
-    def _shown(self, most: int = 12) -> list[WordMap]:
-        words = [word for word in self.words if word.text[0].isalnum()] or self.words
-        chosen = [word for word in words if word.answer] or words
-        maps = [self._map([self.words.index(word)]) for word in chosen]
-        return [one for one in maps if one.image == maps[0].image][:most]
+    def _shown(self, most: int = 12) -> list[int]:
+        every = range(len(self.words))
+        numbers = [number for number in every if self.words[number].text[0].isalnum()] or every
+        return [*([number for number in numbers if self.words[number].answer] or numbers)][:most]
 
     def save(self, path: str | Path) -> None:
         """Writes a page to click through (`.html`), a picture (`.png`, `.pdf`, `.svg`) or the numbers (`.json`).

@@ -54,13 +54,16 @@ class WordAttention:
 
 @dataclass(frozen=True, eq=False)
 class PatchAttention:
-    """The attention of a phrase on the patches of an image."""
+    """The attention of a phrase on the patches of an image, its own or that of the figure; `top` is the lightest."""
 
     phrase: str
     map: np.ndarray
     frame: tuple[float, float, float, float]
-    box: tuple[float, float, float, float]
+    box: tuple[float, float, float, float] | None
     share: float
+    image: Image.Image | None = None
+    top: float | None = None
+    of: str = " in the box"
 
 
 def attention_figure(
@@ -87,20 +90,26 @@ def method_comparison_figure(
 
 
 def patch_figure(
-    image: Image.Image, phrases: Sequence[PatchAttention], path: str | Path | None = None, what: str = "attention"
+    image: Image.Image,
+    phrases: Sequence[PatchAttention],
+    path: str | Path | None = None,
+    what: str = "attention",
+    across: int = 3,
+    note: str = "",
 ) -> Figure:
     """Draws one panel for each phrase: the image, coloured by `what` of the phrase its cells have, and the box."""
-    across = min(len(phrases), 3)
-    size = _size(image, across)
-    figure, grid = _panels(len(phrases), across, size, 4 * LINE)
+    across = min(len(phrases), across)
+    figure, grid = _panels(len(phrases), across, _size(image, across), 4 * LINE)
     for axes, phrase in zip(grid, phrases, strict=True):
+        own = phrase.image or image
         cells = ImageFrame(1, 1, phrase.frame).grid(*phrase.map.shape)
         weights = phrase.map.ravel()
-        _draw_image(axes, image, size, cells, weights, float(weights.max()))
-        _draw_box(axes, phrase.box, 2.0, ec=ATTENDED, lw=2.5)
+        _draw_image(axes, own, _size(own, across), cells, weights, phrase.top or float(weights.max()))
+        if phrase.box is not None:
+            _draw_box(axes, phrase.box, 2.0, ec=ATTENDED, lw=2.5)
         caption = _wrapped(phrase.phrase, figure, across).splitlines()[:3]
-        axes.set_title("\n".join([*caption, f"{phrase.share:.0%} of the {what} in the box"]), fontsize=9)
-    legend = f"lighter: more {what}, from none to the cell with most of it; {UNSEEN}"
+        axes.set_title("\n".join([*caption, f"{phrase.share:.0%} of the {what}{phrase.of}"]), fontsize=9)
+    legend = f"lighter: more {what}, from none to the most of the word; {UNSEEN}{note}"
     figure.supxlabel(_wrapped(legend, figure), fontsize=9)
     if path is None:
         return figure
@@ -124,7 +133,8 @@ def _panels(count: int, across: int, size: tuple[int, int], more: float) -> tupl
 
 
 def _wrapped(text: str, figure: Figure, across: int = 1) -> str:
-    return textwrap.fill(text, int(figure.get_figwidth() * DPI / across / LETTER))
+    letters = int(figure.get_figwidth() * DPI / across / LETTER)
+    return "\n".join(textwrap.fill(line, letters) for line in text.splitlines())
 
 
 def _draw_rows(

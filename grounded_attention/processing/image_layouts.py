@@ -122,6 +122,10 @@ class ImageSettings:
             return default
         return value
 
+    def named(self, *names: str) -> dict[str, Any]:
+        """Returns settings by their names, for a function of transformers (`dict[str, Any]`)."""
+        return {name: self.get(name) for name in names}
+
     def edges(self, name: str) -> dict[str, int]:
         """Returns a size setting as a plain dictionary of its edges (`dict[str, int]`)."""
         size = self.get(name, {})

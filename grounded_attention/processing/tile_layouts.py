@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import numpy as np
 import torch
-from transformers.image_processing_utils import select_best_resolution
+from transformers.image_processing_utils import get_patch_output_size, select_best_resolution
 
 from .image_layouts import (
     NO_BOX,
@@ -45,14 +45,10 @@ def _any_resolution(
     """Tokens of an image on a canvas of tiles, each of side x side patches; a newline ends each row of patches."""
     size = (settings.height, settings.width)
     height, width = select_best_resolution(size, settings.get("image_grid_pinpoints"))
-    scale = (width / settings.width, height / settings.height)
-    resized = (width, min(math.ceil(settings.height * scale[0]), height))
-    if scale[0] >= scale[1]:
-        resized = (min(math.ceil(settings.width * scale[1]), width), height)
-    canvas = settings.frame.resize(*resized)
-    left = (width - resized[0]) // 2
-    top = (height - resized[1]) // 2
-    canvas = canvas.crop(-left, -top, width, height)
+    shape = np.broadcast_to(np.uint8(0), (*size, 3))  # the function reads the shape alone
+    down, across = get_patch_output_size(shape, (height, width), "channels_last")
+    canvas = settings.frame.resize(across, down)
+    canvas = canvas.crop(-((width - across) // 2), -((height - down) // 2), width, height)
     rows = height // tile * side
     columns = width // tile * side
     in_rows, in_columns = _unpadded(settings, rows, columns)
@@ -143,11 +139,9 @@ def idefics3(settings: ImageSettings) -> ImageLayout:
     around = processor.fake_image_token
     whole = getattr(processor, "global_image_tag", None) or processor.global_image_token
     rows, columns = _idefics3_tiles(settings)
-    if rows:
-        tiles = [*_tiles(settings.frame, rows, columns, side, around + _ROW_COLUMN, "", "\n"), "\n"]
-    else:
-        tiles = []
-    return [*tiles, f"{around}{whole}", settings.frame.grid(side, side), around]
+    tiles = _tiles(settings.frame, rows, columns, side, around + _ROW_COLUMN, "", "\n")
+    start = "\n" if rows else ""
+    return [*tiles, f"{start}{around}{whole}", settings.frame.grid(side, side), around]
 
 
 def smolvlm_frames(settings: VideoSettings) -> list[ImageLayout]:
@@ -207,9 +201,10 @@ def gemma3(settings: ImageSettings) -> ImageLayout:
     if not crops:
         return picture(settings.frame)
     layout: ImageLayout = ["Here is the original image ", *picture(settings.frame)]
-    layout += [" and here are some crops to help you see better ", *picture(crops[0])]
-    for crop in crops[1:]:
-        layout += [" ", *picture(crop)]
+    before = " and here are some crops to help you see better "
+    for crop in crops:
+        layout += [before, *picture(crop)]
+        before = " "
     return layout
 
 
@@ -326,20 +321,13 @@ def lfm2_vl(settings: ImageSettings) -> ImageLayout:
     patch = settings.get("encoder_patch_size")
     merge = settings.get("downsample_factor")
     shape = {"height": settings.height, "width": settings.width}
-    limits = {
-        "encoder_patch_size": patch,
-        "downsample_factor": merge,
-        "max_image_tokens": settings.get("max_image_tokens"),
-    }
-    width, height = images.smart_resize(**shape, **limits, min_image_tokens=settings.get("min_image_tokens"))
+    limits = settings.named("encoder_patch_size", "downsample_factor", "max_image_tokens")
+    width, height = images.smart_resize(**shape, **limits, **settings.named("min_image_tokens"))
     whole = settings.frame.grid(math.ceil(height // patch / merge), math.ceil(width // patch / merge))
     rows = columns = 1
-    tolerance = settings.get("max_pixels_tolerance")
-    if settings.get("do_image_splitting") and images._is_image_too_large(
-        **shape, **limits, max_pixels_tolerance=tolerance
-    ):
-        tiles = {"min_tiles": settings.get("min_tiles"), "max_tiles": settings.get("max_tiles"), "tile_size": tile}
-        columns, rows = images._get_grid_layout(**shape, **tiles)[:2]
+    limits |= settings.named("max_pixels_tolerance")
+    if settings.get("do_image_splitting") and images._is_image_too_large(**shape, **limits):
+        columns, rows = images._get_grid_layout(**shape, **settings.named("min_tiles", "max_tiles", "tile_size"))[:2]
     layout: ImageLayout = [whole]
     if rows * columns > 1:
         side = math.ceil(tile // patch / merge)
@@ -352,10 +340,9 @@ def minicpmv(settings: ImageSettings) -> ImageLayout:
     processor = settings.processor
     images = getattr(processor, settings.part)
     resolution = settings.get("scale_resolution")
-    mode = settings.get("downsample_mode")
     shape = (settings.height, settings.width)
-    rule = {"patch_size": settings.get("patch_size"), "downsample_mode": mode}
-    token = rule["patch_size"] * (2 if mode == "4x" else 4)
+    rule = settings.named("patch_size", "downsample_mode")
+    token = rule["patch_size"] * (2 if rule["downsample_mode"] == "4x" else 4)
     grid = None
     if settings.get("slice_mode"):
         grid = images.get_sliced_grid(shape, settings.get("max_slice_nums"), resolution)
@@ -411,8 +398,8 @@ def molmo2(settings: ImageSettings) -> ImageLayout:
     pool = settings.get("pooling_size")
     crop = settings.edges("size")["height"]
     rule = settings.upstream("compute_crop_geometry")
-    limits = {name: settings.get(name) for name in ("max_crops", "overlap_margins")}
-    canvas = rule(settings.height, settings.width, **limits, crop_size=crop, patch_size=patch)[2:]
+    limits = settings.named("max_crops", "overlap_margins", "patch_size")
+    canvas = rule(settings.height, settings.width, **limits, crop_size=crop)[2:]
     low = processor.use_single_crop_col_tokens
     high = processor.image_use_col_tokens
     ends = []

@@ -275,14 +275,37 @@ def test_a_sink_does_not_decide_at_which_image_a_word_looks():
     assert lens[4].share == pytest.approx(0.3 + 34 * 0.001)
 
 
-def test_words_on_two_images_are_not_drawn_on_one():
+def test_words_on_two_images_are_drawn_on_both():
     rows = torch.full((6, 72), 0.001)
     rows[2, 3] = 0.5
     rows[3, 40] = 0.5
-    lens = planted_lens("plain", rows)
-    with pytest.raises(ValueError, match=r"'the' looks at image 0, 'small' at image 1"):
-        lens.show(["the", "small"])
-    assert lens.show(["small"])
+    black = Image.new("RGB", (56, 40))
+    lens = replace(planted_lens("plain", rows), images=(black, black))
+    panels = lens.show(["the", "small"]).axes
+    assert [len(axes.patches) for axes in panels] == [1, 0, 0, 1], "the box is on the image with most"
+    assert [axes.get_title().split("\n")[0] for axes in panels] == ["the", "the", "small", "small"]
+    lightest = [np.asarray(axes.images[0].get_array())[2:-2, 2:-2].sum(-1).max() for axes in panels]
+    assert lightest[0] > lightest[1] + 50, "on one scale"
+    assert lightest[3] > lightest[2] + 50
+
+
+@pytest.mark.parametrize("count", [5, 14])
+def test_a_video_is_drawn_as_a_strip_of_frames(count, tmp_path):
+    processor = add_videos(make_processor("qwen3_vl"), "qwen3_vl")
+    model = make_model("qwen3_vl", processor.tokenizer)
+    video = [picture(seed=seed) for seed in range(count)]
+    lens = look(model, processor, None, TEXT, video=video, answer="a dog")
+    panels = lens.show(["dog"]).axes
+    shown = [lens.names.index(axes.get_title().split("\n")[1]) for axes in panels]
+    most = lens.share[-1].argsort()[::-1][:5].tolist()
+    assert shown == sorted(most)
+    assert [len(axes.patches) for axes in panels] == [int(number == most[0]) for number in shown]
+    for axes, number in zip(panels, shown, strict=True):
+        assert f"\n{lens.share[-1, number]:.0%} of" in axes.get_title()
+    figure = lens.show()
+    assert len(figure.axes) == 2 * len(shown)
+    assert ("5 of 7" in figure.get_supxlabel()) == (count == 14)
+    lens.save(tmp_path / "strip.png")
 
 
 @pytest.mark.parametrize("text", ["?", "! ."])

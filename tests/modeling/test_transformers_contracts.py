@@ -114,6 +114,7 @@ WEIGHTS = {
 CALLS = {
     "masking_utils.create_bidirectional_mask": (0, "config inputs_embeds attention_mask encoder_hidden_states"),
     "pytorch_utils.apply_chunking_to_forward": (4, ""),
+    "image_processing_utils.get_patch_output_size": (3, ""),
     "image_processing_utils.select_best_resolution": (2, ""),
     "pipelines.pt_utils.PipelineDataset": (3, ""),
     "pipelines.pt_utils.PipelineIterator": (3, "loader_batch_size"),
