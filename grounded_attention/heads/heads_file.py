@@ -130,8 +130,10 @@ class ChosenHeads:
         widths = dict(zip(layer_names(found_calls), call_layers(found_calls), strict=True))
         calls = {widths[call.name]: call.num_heads for call in found_calls}
         config = getattr(unwrap_model(model), "config", model)
-        own = hasattr(config, "grounding_calls")
-        size = (len(calls) if own else config.get_text_config().num_hidden_layers, max(calls.values()))
+        counted = len(calls)
+        if not hasattr(config, "grounding_calls"):
+            counted = getattr(config.get_text_config(), "num_hidden_layers", counted)
+        size = (counted, max(calls.values()))
         layers = self.layers if self.layers is not None else size[0]
         width = self.heads_per_layer if self.heads_per_layer is not None else size[1]
         beyond = [pair for pair in self.heads if pair[1] >= calls.get(pair[0], 0)]

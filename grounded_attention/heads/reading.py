@@ -33,7 +33,13 @@ from grounded_attention.supervision.method import observed_layers
 from grounded_attention.supervision.row_plans import RowPlans
 from grounded_attention.supervision.row_states import AttentionPair
 from grounded_attention.supervision.score_masks import LOWEST_SCORE, is_hidden
-from grounded_attention.supervision.supervise import call_layers, model_device, unwrap_model
+from grounded_attention.supervision.supervise import (
+    call_layers,
+    find_encoder,
+    find_language_model,
+    model_device,
+    unwrap_model,
+)
 from grounded_attention.utils.named_types import Batch, Fields
 
 Queries = Mapping[str, tuple[Tensor, Tensor]]
@@ -75,7 +81,7 @@ class InterfaceObserver(Observer):
 
     def __init__(self, model: Any):
         model = unwrap_model(model)
-        self.model = getattr(model, "base_model", model)
+        self.model = find_encoder(model)
         try:
             with supervise(model) as supervision:
                 calls = supervision.calls
@@ -90,7 +96,8 @@ class InterfaceObserver(Observer):
 
     def _name_layers(self, calls: Sequence[Any]) -> None:
         numbers = call_layers(calls)
-        count = max(self.model.config.get_text_config().num_hidden_layers, *(number + 1 for number in numbers))
+        known = getattr(find_language_model(self.model).config, "num_hidden_layers", 0)
+        count = max(known, *(number + 1 for number in numbers))
         self.layers = tuple(map(str, range(count)))
         self.headless = tuple(sorted({*range(count)} - {*numbers}))
 

@@ -228,9 +228,8 @@ class ManyLooks:
         is_read_alone = unwrap_model(self.model).config.model_type in READ_ALONE
         self.batch_size = 1 if is_read_alone or self._is_alone else batch_size
         self.chosen = choose_shown(self.model, heads, self.forms)
-        tokenizer = self.patches.tokenizer
         self._layers = layers_of(self.model, self.chosen)
-        self._pictures = frozenset(tokenizer.convert_tokens_to_ids(self.patches.picture_tokens))
+        tokenizer = self.patches.tokenizer
         self._pad = next((each for each in (tokenizer.pad_token_id, tokenizer.eos_token_id) if each is not None), 0)
 
     def look(self, asked: Iterable[Asked], keep: Callable[[Looked], Kept]) -> Iterator[Kept]:
@@ -267,7 +266,11 @@ class ManyLooks:
         """About how many tokens a row has; of pictures the headers are read."""
         with naming(asked.name):
             sizes = [picture_size(image) for image in asked.images if not isinstance(image, Video)]
-            layouts = image_layouts(self.patches.family, self.patches.processor, sizes, self.patches.image_settings)
+            layouts = []
+            if self.patches.image_tokens is None:
+                layouts = image_layouts(
+                    self.patches.family, self.patches.processor, sizes, self.patches.image_settings
+                )
         texts = [*prompt_texts(asked.chat), asked.answer.text or ""]
         letters = sum(map(len, texts))
         tokens = len(asked.answer.tokens or ()) + sum(layout_text(each, "\0").count("\0") for each in layouts)
@@ -304,9 +307,10 @@ class ManyLooks:
         return _Batch(asked, padded, exchanges, rows)
 
     def _tokens(self, answer: GivenAnswer) -> Sequence[int]:
-        known = unwrap_model(self.model).config.get_text_config().vocab_size
+        text_config = unwrap_model(self.model).config.get_text_config()
+        known = getattr(text_config, "vocab_size", len(self.patches.tokenizer))
         for token in answer.tokens or ():
-            if token in self._pictures or not 0 <= token < known:
+            if token in self.patches.picture_ids or not 0 <= token < known:
                 raise ValueError(
                     f"token {token} of the answer is an image, or none of the {known} of the model: was it answered "
                     "by this model?"

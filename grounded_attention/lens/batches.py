@@ -16,7 +16,7 @@ from grounded_attention.heads.attention_readers import AttentionReader, reading
 from grounded_attention.heads.reading import attention_of, inputs_on
 from grounded_attention.supervision.row_plans import AttentionQuery, RowPlans
 from grounded_attention.supervision.row_states import HandedStates, RowStates
-from grounded_attention.supervision.supervise import unwrap_model
+from grounded_attention.supervision.supervise import find_encoder, head_layers, unwrap_model
 from grounded_attention.utils.named_types import Batch, Fields
 
 from .sequences import TOKEN_INPUTS, Sequenced, few_at_once
@@ -106,8 +106,18 @@ def read_batch(
 ) -> list[ExampleRows]:
     """Runs a model over a batch of B padded sequences, and keeps rows of each, over its columns, in some layers."""
     inner = unwrap_model(model)
-    base = getattr(inner, "base_model", inner)
+    base = find_encoder(inner)
     reader = BatchReader(rows, columns, layers)
     with reading(model, reader):
         base(**inputs_on(inputs, model), use_cache=False)
     return reader.examples()
+
+
+def read_rows(
+    model: Any, inputs: Batch, rows: Sequence[int], columns: Tensor, layers: Iterable[int] | None = None
+) -> dict[int, Tensor]:
+    """Layer -> attention (H, Q, R) float32 of Q rows to R columns of one sequence, read without attention maps."""
+    if layers is None:
+        layers = head_layers(model)
+    [read] = read_batch(model, inputs, [rows], [columns], layers)
+    return read.of(rows)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
 
+from grounded_attention.processing.patch_sequences import AnswerText
 from grounded_attention.supervision.supervise import unwrap_model
 from grounded_attention.utils.bounded_files import MAX_COUNT
 from grounded_attention.utils.named_types import Fields
@@ -16,7 +17,7 @@ from grounded_attention.utils.plain_text import REPLACEMENT
 from .chat_requests import ChatRequest, RequestError
 from .exchanges import Exchange, GivenHeads, choose_heads, layers_of, make_lens, ready
 from .prompts import Pictures, read_chat
-from .sequences import AnswerText, RowReader, Sequenced, add_answer, generate, generate_and_read, read_prompt
+from .sequences import RowReader, Sequenced, add_answer, generate, generate_and_read, read_prompt
 
 
 @dataclass(frozen=True)

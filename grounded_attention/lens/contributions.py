@@ -69,6 +69,8 @@ class Unembedding:
         """Finds the factor from the last state (D,) of a position and all its logits (V,)."""
         inner = unwrap_model(model)
         head = inner.get_output_embeddings() or find_language_model(inner).get_output_embeddings()
+        if head is None or head.weight.shape[1] != len(state):
+            raise NotFollowed(f"the last states of {type(inner).__name__} are not known, so what adds to them is not")
         with align_module_device(head):  # accelerate may have put its weight elsewhere
             weight = head.weight.detach()
             bias = getattr(head, "bias", None)
@@ -134,7 +136,8 @@ class PathReader(RowReader):
         decoder = find_decoder(model)
         handles = [decoder.register_forward_pre_hook(self._begin, with_kwargs=True)]
         handles.append(decoder.register_forward_hook(self._end))
-        handles.append(model.register_forward_hook(self._keep_logits))
+        for part in {model, find_language_model(model)}:  # generate of others may run the latter alone
+            handles.append(part.register_forward_hook(self._keep_logits))
         for mixer in other_mixers(decoder):
             handles.append(mixer.register_forward_hook(self._keep_mixed))
         return handles
@@ -166,7 +169,8 @@ class PathReader(RowReader):
         self._last.append(self._of_rows(outputs[0]))
 
     def _keep_logits(self, model: Any, args: tuple, outputs: Any) -> None:
-        self._logits = outputs.logits[0, -1].clone()  # not a part of all
+        if hasattr(outputs, "logits"):
+            self._logits = outputs.logits[0, -1].clone()  # not a part of all
 
     def unembedding(self, model: Any) -> Unembedding:
         """How the model makes logits, from those of the last position."""

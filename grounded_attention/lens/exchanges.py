@@ -32,11 +32,11 @@ from grounded_attention.utils.plain_text import check_one_of
 
 from . import FORMS, ROWS
 from .answers import GivenAnswer
-from .batches import ExampleRows
+from .batches import ExampleRows, read_batch, read_rows
 from .contributions import PathReader, word_contributions, word_weights
 from .forms import FLOOR, find_sinks, localization_heads, relative, rollout_rows, without_sinks
 from .prompts import Pictures
-from .sequences import RowReader, Sequenced, read_means, read_prompt, read_rows, rows_at_once, words_before
+from .sequences import RowReader, Sequenced, read_means, read_prompt, words_before
 from .tam import word_activations
 from .two_hop import split_answer
 from .word_maps import Lens
@@ -265,23 +265,15 @@ def read_heads(
     """The heads to show, and their attention from rows, (K, Q, R); `known` was read while the model answered."""
     columns = prompt.batch["region_positions"][0]
     end = prompt.prompt_length - 1
-    read = None
     if not chosen.heads:
         every = known and known.of([end])
         if not every:
-            # One pass serves the choice too, where the rows of all heads fit.
-            if len(rows) < rows_at_once(model, len(find_calls(model)), len(columns)):
-                together = rows
-            else:
-                together = []
-            every = read_rows(model, inputs, [end, *together], columns)
-            read = None
-            if together:
-                read = {layer: each[:, 1:] for layer, each in every.items()}
+            [known] = read_batch(model, inputs, [[end, *rows]], [columns], head_layers(model))
+            every = known.of([end])
         pairs = _without_labels({layer: each[:, 0] for layer, each in every.items()}, prompt)
         chosen = replace(chosen, heads=pairs)
     layers = {layer for layer, _ in chosen.heads}
-    read = read or (known and known.of(rows, layers)) or read_rows(model, inputs, rows, columns, layers)
+    read = (known and known.of(rows, layers)) or read_rows(model, inputs, rows, columns, layers)
     return chosen, torch.stack([read[layer][head] for layer, head in chosen.heads])
 
 

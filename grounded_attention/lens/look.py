@@ -212,8 +212,8 @@ def _where_to_crop(
     ratio = relative(asked[:, 0].mean(0), neutral_rows(model, patches, pictures, chosen.heads).mean(0))
     shown = prompt.token_images == 0
     grid = TokenGrid.of_tokens(prompt.batch["region_boxes"][0], shown)
-    settings = getattr(patches.processor.image_processor, "crop_size", None) or {}
-    settings = settings or getattr(patches.processor.image_processor, "size", None) or {}
+    image_processor = getattr(patches.processor, "image_processor", None)
+    settings = getattr(image_processor, "crop_size", None) or getattr(image_processor, "size", None) or {}
     side = settings.get("height") or SIDE
     # The grid covers a part of the image where the model sees a part.
     width, height = cast(Image.Image, pictures[0]).size

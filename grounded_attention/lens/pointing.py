@@ -16,7 +16,7 @@ from grounded_attention.processing.patch_grounding import PatchGroundingProcesso
 from grounded_attention.supervision.actor import HEAD, Actor
 from grounded_attention.supervision.registry import get_method
 from grounded_attention.supervision.soft_attention import POINTER
-from grounded_attention.supervision.supervise import model_device, supervise, unwrap_model
+from grounded_attention.supervision.supervise import find_encoder, model_device, supervise, unwrap_model
 from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.open_images import open_image
 
@@ -159,7 +159,7 @@ def _anchor_map(
     batch = encoded.to(model_device(inner))
     prepared = {**batch, **method.prepare_batch(batch)}
     with supervise(inner):
-        base = getattr(inner, "base_model", inner)
+        base = find_encoder(inner)
         inputs = inputs_on(patches.model_inputs(batch), model)
         outputs = base(**inputs, **method.forward_kwargs(prepared), use_cache=False)
     if isinstance(method, Actor):

@@ -17,22 +17,21 @@ from grounded_attention.heads.attention_readers import AttentionReader, reading
 from grounded_attention.heads.reading import attention_of, inputs_on
 from grounded_attention.modeling.finite_numbers import finite_scores
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from grounded_attention.processing.patch_sequences import decode_each
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.processing.videos import Video
 from grounded_attention.supervision import supervise
-from grounded_attention.supervision.attention_function import late_states, layer_numbers
+from grounded_attention.supervision.attention_function import late_states
 from grounded_attention.supervision.method import observed_layers
 from grounded_attention.supervision.row_plans import AttentionQuery, RowPlans
-from grounded_attention.supervision.row_states import AttentionPair, HandedStates, RowStates
+from grounded_attention.supervision.row_states import HandedStates, RowStates
 from grounded_attention.supervision.supervise import (
     PREFIX_MODELS,
-    find_calls,
-    head_layers,
-    model_device,
+    find_encoder,
+    is_others,
     unwrap_model,
 )
 from grounded_attention.utils.named_types import Batch, Fields
-from grounded_attention.utils.plain_text import REPLACEMENT
 from grounded_attention.utils.whole_words import find_words
 
 # Rows of all heads that are read in one pass, or scored at once, in bytes; more rows take further ones.
@@ -155,42 +154,6 @@ def words_before(sequenced: Sequenced, first: int = 0) -> Sequenced:
     return replace(sequenced, words=(*sequenced.words[:first], *moved))
 
 
-class AnswerText:
-    """The text of tokens that come one by one, without special ones, and of each its characters in it; none: (n, n).
-
-    Args:
-        tokenizer (`PreTrainedTokenizerFast`): its tokenizer.
-    """
-
-    def __init__(self, tokenizer: Any):
-        self.text = ""
-        self.spans: list[tuple[int, int]] = []
-        self._kept: list[int] = []
-        self._tokenizer = tokenizer
-        # Some tokens that end a turn are special, but none of the tokenizer's named ones: <end_of_turn> of Gemma.
-        added = [token for token, each in tokenizer.added_tokens_decoder.items() if each.special]
-        self._special = {*tokenizer.all_special_ids, *added}
-
-    def add(self, token: int) -> None:
-        """The next token."""
-        before = len(self.text.rstrip(REPLACEMENT))
-        if token in self._special:
-            self.spans.append((before, before))
-            return
-        self._kept.append(token)
-        self.text = self._tokenizer.decode(self._kept, clean_up_tokenization_spaces=False)
-        # Bytes that do not end a character belong to the character that they begin.
-        self.spans.append((before, max(len(self.text.rstrip(REPLACEMENT)), before + 1)))
-
-
-def decode_each(tokenizer: Any, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
-    """The text of some tokens, without special ones, and the characters of each token in it; none: (n, n)."""
-    answer = AnswerText(tokenizer)
-    for token in ids:
-        answer.add(token)
-    return answer.text, answer.spans
-
-
 class _FiniteLogits(LogitsProcessor):
     """Changes nothing. The scores of forbidden tokens are -inf, so the highest one is looked at."""
 
@@ -208,13 +171,24 @@ def generate_tokens(model: Any, patches: PatchGroundingProcessor, inputs: Batch,
     tokenizer = patches.tokenizer
     inputs = inputs_on(inputs, model)
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    pictures = tokenizer.convert_tokens_to_ids(patches.picture_tokens)
-    greedy = {"do_sample": False, "num_beams": 1, "pad_token_id": pad, "bad_words_ids": [[each] for each in pictures]}
+    pictures = [[each] for each in patches.picture_ids]
+    greedy = {"do_sample": False, "num_beams": 1, "pad_token_id": pad, "bad_words_ids": pictures}
     checks = LogitsProcessorList([*options.get("logits_processor", ()), _FiniteLogits()])
     fixed = {"return_dict_in_generate": False, "logits_processor": checks}
-    tokens = model.generate(**inputs, **greedy | options | fixed)
     count, length = inputs["input_ids"].shape
-    return tokens[:: len(tokens) // count, length:]  # of several answers to one prompt the first
+    name = type(model).__name__
+    try:
+        tokens = model.generate(**inputs, **greedy | options | fixed)
+        tokens = tokens[:: len(tokens) // count]  # of several answers to one prompt the first
+    except (AttributeError, TypeError) as error:
+        if not is_others(unwrap_model(model)):
+            raise
+        raise ValueError(f"{name}: its code does not generate ({error}): give answer=") from error
+    if tokens[:, :length].equal(inputs["input_ids"]):
+        return tokens[:, length:]
+    if tokens.shape[1] >= length:  # fewer are the answer alone
+        raise ValueError(f"{name}: generate gives {tokens.shape[1]} tokens that begin in another way: give answer=")
+    return tokens
 
 
 def generate(model: Any, patches: PatchGroundingProcessor, prompt: Sequenced, **options: Any) -> list[int]:
@@ -357,48 +331,11 @@ def few_at_once(states: RowStates) -> Iterator[slice]:
         yield slice(start, start + most)
 
 
-def rows_at_once(model: Any, layers: int, columns: int) -> int:
-    """How many rows of all heads of some layers one pass reads."""
-    width = max(call.num_heads for call in find_calls(model))
-    return max(1, MOST_BYTES // (4 * layers * width * max(1, columns)))
-
-
-@torch.no_grad()
-def read_rows(
-    model: Any, inputs: Batch, rows: Sequence[int], columns: Tensor, layers: Iterable[int] | None = None
-) -> dict[int, Tensor]:
-    """Layer -> attention (H, Q, R) float32 of Q rows to R columns of one sequence, read without attention maps."""
-    inner = unwrap_model(model)
-    base = getattr(inner, "base_model", inner)
-    device = model_device(inner)
-    if layers is None:
-        layers = head_layers(model)
-    else:
-        layers = sorted({*layers})
-    step = rows_at_once(model, len(layers), len(columns))
-    read: dict[int, list[Tensor]] = {}
-    with supervise(inner):
-        for start in range(0, len(rows), step):
-            asked = torch.tensor([list(rows[start : start + step])], device=device)
-            outputs = base(
-                **inputs_on(inputs, model),
-                attention_queries=((asked, columns[None].to(device)),),
-                attention_layers=tuple(layers),
-                attention_plans=RowPlans(),
-                output_attentions=True,
-                use_cache=False,
-            )
-            reports = observed_layers(outputs)
-            for number, report in zip(layer_numbers(reports), reports, strict=True):
-                read.setdefault(number, []).append(attention_of(cast(AttentionPair, report.pairs[0]))[0].float().cpu())
-    return {number: torch.cat(parts, 1) for number, parts in read.items()}
-
-
 @torch.no_grad()
 def read_means(model: Any, inputs: Batch) -> list[Tensor]:
     """The attention maps of all layers, averaged over heads: (N, N) float32 each, on the device of the model."""
     inner = unwrap_model(model)
-    base = getattr(inner, "base_model", inner)
+    base = find_encoder(inner)
     with supervise(inner):
         outputs = base(**inputs_on(inputs, model), attention_mean=True, output_attentions=True, use_cache=False)
     return [cast(Tensor, report.mean)[0].float() for report in observed_layers(outputs)]

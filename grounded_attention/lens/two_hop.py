@@ -14,7 +14,9 @@ from typing import Any
 
 from torch import Tensor
 
-from .sequences import Sequenced, decode_each
+from grounded_attention.processing.patch_sequences import decode_each
+
+from .sequences import Sequenced
 
 # The reasoning without white space at its ends, and before a word of the answer.
 REASONING = re.compile(r"(?s)<think>\s*(\S.*?)\s*</think>(?=\W*\w)")

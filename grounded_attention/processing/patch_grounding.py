@@ -6,6 +6,7 @@ Shapes: B batch, N sequence, S texts of an example, T text tokens, P phrases, R 
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any, cast
@@ -18,6 +19,7 @@ from ..utils.masks import mask_boxes
 from ..utils.open_images import ENOUGH, open_image, picture_size
 from .box_dialects import BOX_DIALECTS, BoxDialect, fit_dialect
 from .chat_prompts import Prompt, end_answer, is_conversation, make_conversation, plain_prompt, render_prompt
+from .given_image_tokens import GIVEN, ImageTokenFunction, find_spans, read_image_tokens, run_processor
 from .grounded_batch import DroppedPhrase, GroundedBatch, as_batch
 from .image_layouts import ImageLayout, ImageSettings, VideoSettings
 from .image_tokens import (
@@ -71,6 +73,14 @@ class PatchGroundingProcessor:
             token gets the one of which it covers most.
         image_settings (`Mapping[str, Any]`, *optional*): Settings of the image processor for every call, for example
             `{"do_pan_and_scan": True}`.
+        image_tokens (`Callable`, *optional*): Finds the image tokens of a type that is not known (docs/own_loop.md has
+            an example). `image_tokens(ids, inputs, sizes)` gets the sequence of one example without padding, (N,)
+            int64; all outputs of the processor for this example alone; and (width, height) of its images. It returns
+            for each image positions (n,) in this sequence, and boxes (n, 4): x1, y1, x2, y2 divided by width and
+            height, NaN for tokens without a place. The processor may be any object with a `tokenizer` that is called
+            with lists as those of transformers: `text`, `images` (lists of images), `padding`, `add_special_tokens`,
+            `return_tensors` and the `image_settings`. Without a chat template of its own a text is the whole prompt.
+            Words are found in what the tokens say, so the tokenizer need not be fast.
 
     Raises:
         ValueError: The image tokens of the model are not known, the tokenizer is not fast, or the threshold is not in
@@ -83,14 +93,21 @@ class PatchGroundingProcessor:
         model_type: str | None = None,
         coverage_threshold: float = 0.5,
         image_settings: Mapping[str, Any] | None = None,
+        image_tokens: ImageTokenFunction | None = None,
     ) -> None:
         if isinstance(processor, type) or not hasattr(processor, "tokenizer"):
             kind = processor if isinstance(processor, type) else type(processor)
             raise ValueError(
                 f"{kind.__name__} is no known processor of a vision-language model: AutoProcessor loads one."
             )
-        self.family: ImageTokenFamily = get_image_token_family(processor, model_type)
-        check_tokenizer(processor.tokenizer, type(processor).__name__)
+        self.image_tokens = image_tokens
+        self._found_ids: set[int] = set()
+        self.family: ImageTokenFamily = GIVEN
+        needed_by = ""
+        if image_tokens is None:
+            self.family = get_image_token_family(processor, model_type)
+            needed_by = type(processor).__name__
+        check_tokenizer(processor.tokenizer, needed_by)
         if not 0 < coverage_threshold <= 1:
             raise ValueError(f"coverage_threshold={coverage_threshold}, expected a number above 0 and at most 1.")
         self.processor = processor
@@ -104,8 +121,13 @@ class PatchGroundingProcessor:
 
     @property
     def picture_tokens(self) -> list[str]:
-        """The tokens of image tokens in a sequence: of images, and of videos, in whose prompts it is the place too."""
+        """The tokens of image tokens in a sequence: of images, and of videos, in whose prompts it is the place too.
+
+        None are known with `image_tokens`.
+        """
         image = self.family.image_token(self.processor)
+        if not image:
+            return []
         video = getattr(self.processor, "video_token", None)
         if self.family.frames is None or video is None:
             return [image]
@@ -114,6 +136,11 @@ class PatchGroundingProcessor:
         if known:
             return [image, video]
         return [image]
+
+    @property
+    def picture_ids(self) -> set[int]:
+        """The ids of `picture_tokens`; with `image_tokens` those with a place in the sequences so far."""
+        return {*self.tokenizer.convert_tokens_to_ids(self.picture_tokens), *self._found_ids}
 
     def frame_steps(self, video: Video) -> list[tuple[range, float]]:
         """The frames of a video that the model reads together, and when; each step is an image of `region_image`."""
@@ -247,6 +274,7 @@ class PatchGroundingProcessor:
         if labels:
             prompts = [end_answer(prompt, self.tokenizer, f"Example {i}") for i, prompt in enumerate(prompts)]
         inputs, specials = self._run(prompts, pictures, padding, max_length)
+        inputs.pop("labels", None)
         places = count()
         sequences = [self._read(i, prompts[i], pictures[i], inputs, specials, places) for i in range(len(prompts))]
         data, dropped = self.ground(sequences, inputs["input_ids"].numpy(), examples)
@@ -300,7 +328,7 @@ class PatchGroundingProcessor:
     def check_text(self, text: str, name: str) -> None:
         """Raises a ValueError if a text of a user, called `name`, has a token of an image, or one that ends texts."""
         for token in (self.placeholder, *self.picture_tokens):
-            if token in text:
+            if token and token in text:
                 raise ValueError(
                     f"{name}: a text has {token!r}, the model's token for an image: write these words in another way. "
                     'An image of a conversation is a part {"type": "image"}.'
@@ -315,13 +343,16 @@ class PatchGroundingProcessor:
     def _prompt(self, name: str, text: Any, answer: str | None, pictures: list[Image.Image | Video]) -> Prompt:
         token = self.placeholder
         is_video = [isinstance(picture, Video) for picture in pictures]
-        if len(self.picture_tokens) == 1 and any(is_video):
+        if len(self.picture_tokens) < 2 and any(is_video):
             known = ", ".join(kind for kind, family in IMAGE_TOKEN_FAMILIES.items() if family.frames is not None)
             raise ValueError(f"{name}: videos of this type of model are not read, only of {known}; give images.")
         if answer is not None and not is_conversation(text):
             self.check_text(f"{text}\n{answer}", name)
-        has_template = getattr(self.processor, "chat_template", None) or self.tokenizer.chat_template
-        expected = [self.processor.video_token if video else token for video in is_video]
+        has_template = getattr(self.processor, "chat_template", None)
+        expected = []
+        if self.image_tokens is None:
+            has_template = has_template or self.tokenizer.chat_template
+            expected = [self.processor.video_token if video else token for video in is_video]
         if is_conversation(text) or (has_template and not self._places.search(text)):
             if is_conversation(text) and answer is not None:
                 raise ValueError(
@@ -347,6 +378,8 @@ class PatchGroundingProcessor:
     @property
     def _places(self) -> re.Pattern[str]:
         """The places of images and videos in a prompt."""
+        if self.image_tokens is not None:
+            return re.compile("(?!)")  # nothing
         return re.compile("|".join(map(re.escape, [self.placeholder, *self.picture_tokens[1:]])))
 
     def _run(
@@ -364,6 +397,9 @@ class PatchGroundingProcessor:
         words: dict[str, Any] = {"padding": padding, "add_special_tokens": specials, "return_tensors": "pt"}
         if max_length is not None:
             words["max_length"] = max_length
+        if self.image_tokens is not None:
+            options = {**words, **self.image_settings}
+            return run_processor(self.processor, prompts, images=pictures, **options), specials
         images = []
         videos: list[Video] = []
         for given in pictures:
@@ -394,8 +430,8 @@ class PatchGroundingProcessor:
         if "video_second_per_grid" in inputs:  # the processor has one number of frames in a second for all videos
             span = self.processor.video_processor.temporal_patch_size
             inputs["video_second_per_grid"] = torch.tensor([span / video.fps for video in videos])
-        unread = ("labels", "video_metadata")
-        return {name: value for name, value in inputs.items() if name not in unread}, specials
+        inputs.pop("video_metadata", None)
+        return dict(inputs), specials
 
     def _read(
         self,
@@ -408,6 +444,10 @@ class PatchGroundingProcessor:
     ) -> TokenSequence:
         """Finds the texts and the image tokens of an example in its sequence; `places` are those of its videos."""
         name = f"Example {example}"
+        positions = np.flatnonzero(inputs["attention_mask"][example].numpy())
+        ids = inputs["input_ids"][example].numpy()[positions]
+        if self.image_tokens is not None:
+            return self._read_given(name, prompt, pictures, inputs, positions, ids)
         sizes = [picture.size for picture in pictures if not isinstance(picture, Video)]
         of_images = iter(image_layouts(self.family, self.processor, sizes, self.image_settings))
         layouts: list[list[ImageLayout]] = []
@@ -422,20 +462,40 @@ class PatchGroundingProcessor:
                 layouts.append([next(of_images)])
         expanded, segments = self._expand(prompt, layouts)
         encoding = self.tokenizer(expanded, add_special_tokens=specials, return_offsets_mapping=True, verbose=False)
-        positions = np.flatnonzero(inputs["attention_mask"][example].numpy())
-        ids = inputs["input_ids"][example].numpy()[positions]
         if ids.tolist() != list(encoding["input_ids"]):
             raise ValueError(
                 f"{name}: {type(self.processor).__name__} makes {len(ids)} tokens that are not the "
                 f"{len(encoding['input_ids'])} expected ones; the settings of images that this class does not know "
                 "were changed, or this version of transformers lays out image tokens in another way."
             )
-        token_ids = self.tokenizer.convert_tokens_to_ids(self.picture_tokens)
         flat = [layout for each in layouts for layout in each]
-        image_tokens = self.family.place(positions[np.isin(ids, token_ids)], flat, name)
+        image_tokens = self.family.place(positions[np.isin(ids, [*self.picture_ids])], flat, name)
         offsets = np.array(encoding["offset_mapping"], dtype=np.int64).reshape(-1, 2)
         spans = text_spans(prompt, offsets, segments)
         return TokenSequence(prompt, image_tokens, positions, spans, ids, len(flat))
+
+    def _read_given(
+        self,
+        name: str,
+        prompt: Prompt,
+        pictures: list[Any],
+        inputs: Mapping[str, Any],
+        positions: np.ndarray,
+        ids: np.ndarray,
+    ) -> TokenSequence:
+        """Finds the image tokens of an example by the user's function, and its texts in the other tokens."""
+        if inputs["input_ids"].shape != (1, len(ids)):  # which outputs are those of one example is not known
+            inputs, _ = self._run([prompt], [pictures], True, None)
+            if inputs["input_ids"].tolist() != [ids.tolist()]:
+                raise ValueError(f"{name}: its tokens are others in a batch than alone; give one example at a time.")
+        found = cast(Any, self.image_tokens)(ids.copy(), inputs, [picture.size for picture in pictures])
+        image_tokens = read_image_tokens(found, len(pictures), len(ids), name)
+        spans = np.full((len(prompt.parts), len(ids), 2), -1, dtype=np.int64)
+        others = np.delete(np.arange(len(ids)), image_tokens.positions)
+        spans[:, others] = find_spans(prompt, self.tokenizer, ids[others], name)
+        self._found_ids |= {*ids[image_tokens.positions[image_tokens.has_box]].tolist()}
+        image_tokens = replace(image_tokens, positions=positions[image_tokens.positions])
+        return TokenSequence(prompt, image_tokens, positions, spans, ids, len(pictures))
 
     def _expand(self, prompt: Prompt, layouts: list[list[ImageLayout]]) -> tuple[str, np.ndarray]:
         """Inserts image tokens as the processor does: the text, and (start, end, start in the prompt) of each part."""

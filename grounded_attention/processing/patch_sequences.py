@@ -4,11 +4,13 @@
 Shapes: B batch, N sequence, S texts of an example, T text tokens, R image tokens.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from ..utils.plain_text import REPLACEMENT
 from .chat_prompts import Prompt
 from .image_tokens import ImageTokens
 from .sequence_layouts import EncodedTexts, TextColumns
@@ -27,6 +29,42 @@ class TokenSequence:
     spans: np.ndarray
     ids: np.ndarray  # (tokens,) int64, the tokens
     images: int  # How many images the example has, with the steps of its videos
+
+
+class AnswerText:
+    """The text of tokens that come one by one, without special ones, and of each its characters in it; none: (n, n).
+
+    Args:
+        tokenizer (`PreTrainedTokenizerFast`): its tokenizer.
+    """
+
+    def __init__(self, tokenizer: Any):
+        self.text = ""
+        self.spans: list[tuple[int, int]] = []
+        self._kept: list[int] = []
+        self._tokenizer = tokenizer
+        # Some tokens that end a turn are special, but none of the tokenizer's named ones: <end_of_turn> of Gemma.
+        added = [token for token, each in tokenizer.added_tokens_decoder.items() if each.special]
+        self.special = {*tokenizer.all_special_ids, *added}
+
+    def add(self, token: int) -> None:
+        """The next token."""
+        before = len(self.text.rstrip(REPLACEMENT))
+        if token in self.special:
+            self.spans.append((before, before))
+            return
+        self._kept.append(token)
+        self.text = self._tokenizer.decode(self._kept, clean_up_tokenization_spaces=False)
+        # Bytes that do not end a character belong to the character that they begin.
+        self.spans.append((before, max(len(self.text.rstrip(REPLACEMENT)), before + 1)))
+
+
+def decode_each(tokenizer: Any, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
+    """The text of some tokens, without special ones, and the characters of each token in it; none: (n, n)."""
+    answer = AnswerText(tokenizer)
+    for token in ids:
+        answer.add(token)
+    return answer.text, answer.spans
 
 
 def text_spans(prompt: Prompt, offsets: np.ndarray, segments: np.ndarray) -> np.ndarray:

@@ -113,6 +113,8 @@ def supervise(model: nn.Module) -> Supervision:
     for each in others:
         if isinstance(each, PreTrainedModel) and language_model not in each.modules():
             hooks[each] = _drop_request
+    if is_others(unwrap_model(model)):
+        hooks |= _hand_on(unwrap_model(model), language_model)
     return Supervision(language_model, before, hooks)
 
 
@@ -127,6 +129,37 @@ def _show_rows_without_image(module: nn.Module, args: tuple, kwargs: Fields) -> 
     if seeing is None:
         return args, kwargs
     return args, {**kwargs, "attention_seeing": seeing}
+
+
+def is_others(model: Any) -> bool:
+    """Whether the code of a model is neither of transformers nor of this package, but perhaps of the Hub."""
+    known = type(model).__module__.partition(".")[0] in ("transformers", "grounded_attention")
+    return not known and not hasattr(model.config, "grounding_calls")
+
+
+def _hand_on(model: nn.Module, language_model: nn.Module) -> dict[nn.Module, Any]:
+    """Brings requests for attention to the language model, past code of others, which need not hand them on."""
+    asked: Fields = {}
+
+    def take(module: nn.Module, args: tuple, kwargs: Fields) -> tuple[tuple, Fields]:
+        asked.clear()
+        for name in {*kwargs} - {"attention_mask"}:
+            if name.startswith("attention_"):
+                asked[name] = kwargs.pop(name)
+        return args, kwargs
+
+    def give(module: nn.Module, args: tuple, kwargs: Fields) -> tuple[tuple, Fields]:
+        return args, kwargs | asked
+
+    return {model: take, language_model: give}
+
+
+def find_encoder(model: Any) -> Any:
+    """The part of a model to run for its attention: without its head, or all of it where its code is of others."""
+    inner = unwrap_model(model)
+    if is_others(inner):
+        return inner
+    return getattr(inner, "base_model", inner)
 
 
 def check_model(model: Any, processor: Any = None) -> None:
@@ -160,15 +193,27 @@ def find_language_model(model: Any) -> PreTrainedModel:
     model = unwrap_model(model)
     config = model.config
     text_config = config.get_text_config()
-    if text_config is config:
-        return model
-    for module in model.modules():
-        if isinstance(module, PreTrainedModel) and module.config is text_config:
+    parts = [module for module in model.modules() if isinstance(module, PreTrainedModel) or module is model]
+    if is_others(model):
+        parts = _parts_of_words(model, parts)
+    for module in parts:
+        if module.config is text_config:
             return module
+    if is_others(model):
+        return parts[0]
     raise ValueError(
         f"{type(model).__name__} has no part with its text configuration ({type(text_config).__name__}): call "
         "supervise() with the language model itself"
     )
+
+
+def _parts_of_words(model: nn.Module, parts: list[Any]) -> list[Any]:
+    """The parts in which all parts have the words, the largest embeddings: those without a vision tower."""
+    tables = [module for module in model.modules() if isinstance(module, nn.Embedding)]
+    words = max(tables, key=lambda table: table.num_embeddings, default=None)
+    having = [part for part in parts if words in {*part.modules()}]
+    others = {*parts} - {*having}
+    return [part for part in having if others.isdisjoint(part.modules())] or parts
 
 
 def find_calls(model: Any) -> tuple[AttentionCall, ...]:
@@ -192,6 +237,7 @@ def find_calls(model: Any) -> tuple[AttentionCall, ...]:
         except Exception:  # any: code of others; what it builds is checked again when the model is loaded
             return one_stream_calls(text.num_hidden_layers, text.num_attention_heads)
     language_model = find_language_model(model)
+    text = language_model.config
     modules = image_attention(language_model)
     heads = {module.layer_idx: head_count(module, text) for module in modules}
     if len(heads) < len(modules) or min(heads, default=0) < 0:

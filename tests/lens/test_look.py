@@ -16,18 +16,18 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
+from grounded_attention.lens.batches import read_rows
 from grounded_attention.lens.look import look
 from grounded_attention.lens.page import lens_page
 from grounded_attention.lens.sequences import (
     add_answer,
-    decode_each,
     generate,
     generate_and_read,
     read_prompt,
-    read_rows,
 )
 from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from grounded_attention.processing.patch_sequences import decode_each
 from grounded_attention.processing.videos import open_video
 from grounded_attention.supervision.supervise import find_language_model
 from tests.helpers.tiny_vlm_files import save_llava
@@ -234,15 +234,14 @@ def test_what_is_not_read_while_the_model_answers_is_read_afterwards(options):
 
 @pytest.mark.parametrize("heads", ["auto", "all"])
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "paligemma", "qwen3_5"])
-def test_one_pass_and_a_pass_for_each_row_read_the_same(family, heads, monkeypatch):
+def test_rows_that_are_scored_together_or_one_by_one_are_the_same(family, heads, monkeypatch):
     model, processor = make_pair(family)
     passes = []
     model.base_model.register_forward_pre_hook(lambda *inputs: passes.append(inputs))
     one = look(model, processor, PICTURE, TEXT, answer="a small cat", heads=heads, form="plain")
-    assert len(passes) == 1
     monkeypatch.setattr("grounded_attention.lens.sequences.MOST_BYTES", 1)
     many = look(model, processor, PICTURE, TEXT, answer="a small cat", heads=heads, form="plain")
-    assert len(passes) > len(one.words)
+    assert len(passes) == 2
     assert one.heads == many.heads
     assert_allclose(one.attention, many.attention, atol=1e-6)
 

@@ -220,8 +220,7 @@ class Grounding:
         self.method = options.make_method()
         self.collator = GroundingCollator(self.patches, self.method)
         tokenizer = self.patches.tokenizer
-        pictures = tokenizer.convert_tokens_to_ids(self.patches.picture_tokens)
-        self.special = {*tokenizer.all_special_ids, *pictures}
+        self.special = {*tokenizer.all_special_ids, *self.patches.picture_ids}
 
     def read(self, record: Columns) -> tuple[list[str], list[Phrase]]:
         """The texts of a row, and the phrases in them that have boxes; no phrases where there is no picture."""
@@ -270,8 +269,8 @@ class Grounding:
             )
         processor = self.patches.processor
         layouts = image_layouts(self.patches.family, processor, entry["sizes"], self.patches.image_settings)
-        tokens = self.patches.tokenizer.convert_tokens_to_ids(self.patches.picture_tokens)
-        image_tokens = self.patches.family.place(positions[np.isin(ids, tokens)], layouts, name)
+        tokens = np.isin(ids, [*self.patches.picture_ids])
+        image_tokens = self.patches.family.place(positions[tokens], layouts, name)
         text = entry["text"]
         prompt = Prompt(text, [PromptText(text, 0, 0, len(text))])
         return TokenSequence(prompt, image_tokens, positions, spans[None], ids, len(layouts))
