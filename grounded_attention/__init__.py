@@ -29,7 +29,7 @@ def __getattr__(name: str) -> Any:
             raise ImportError(f"{name}: {missing}", name=error.name) from error
         raise
     # Each package registers its own classes, and a user of one Auto class expects the others to work.
-    shipped = ("modeling", "processing")
+    shipped = ("modeling", "processing.processor_registration")
     if any(f"{__name__}.{name}" in sys.modules for name in shipped):
         for package in (*shipped, "heads.pipeline"):
             import_module(f".{package}", __name__)

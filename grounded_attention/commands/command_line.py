@@ -26,7 +26,7 @@ from grounded_attention.utils.extras import explain_missing_extra
 from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.plain_text import causes, first_sentences, printable, shorten_values, visible
 from grounded_attention.utils.processes import leave_group
-from grounded_attention.utils.project import PACKAGE, refuse_run
+from grounded_attention.utils.project import PACKAGE, refuse_missing, refuse_run
 
 
 def whole(lowest: int, highest: int) -> Callable[[str], int]:
@@ -171,7 +171,8 @@ DISK_TEXTS = (
     "inline_container.cc",
     "basic_ios::clear: iostream error",
 )
-MODELS = ("model", "checkpoint", "directory", "vlm", "grounder")  # arguments that are models
+FILES = ("data", "data_dir", "images", "recipe")  # arguments that are files to read
+MODELS = ("model", "checkpoint", "directory", "vlm", "grounder", "against", "beside")  # arguments that are models
 # What the processes of a launch say when one of them has ended.
 PEER_TEXTS = ("Connection closed by peer", "Connection reset by peer", "ncclRemoteError", "Broken pipe")
 PANIC = "PanicException"  # of a library written in Rust; it is no Exception
@@ -347,6 +348,13 @@ def explain_loading(error: BaseException) -> str | None:
     )
 
 
+def _given(options: argparse.Namespace, names: Sequence[str]) -> Iterator[str]:
+    """What is given for arguments of these names, one by one."""
+    for name in names:
+        places = getattr(options, name, None) or ()
+        yield from map(str, places if isinstance(places, list | tuple) else [places])
+
+
 def run(
     parser: argparse.ArgumentParser,
     work: Callable[[argparse.Namespace], str | None],
@@ -363,10 +371,10 @@ def run(
     if quiet:
         os.environ[NO_BARS] = "1"
     try:
-        for name in MODELS:
-            places = getattr(options, name, None) or ()
-            for place in places if isinstance(places, list | tuple) else [places]:
-                refuse_run(str(place))
+        for place in _given(options, MODELS):
+            refuse_run(place)
+        for place in _given(options, FILES):
+            refuse_missing(place, "no such file or folder")
         import numpy  # noqa: F401  # torch imports it too, but drops an interrupt then, and half of it stays
 
         text = work(options)

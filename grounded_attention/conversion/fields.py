@@ -3,12 +3,14 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from huggingface_hub.errors import StrictDataclassError
-from transformers import PreTrainedConfig
 
 from grounded_attention.utils.named_types import Columns, Fields
+
+if TYPE_CHECKING:  # the help of `convert` needs the errors alone
+    from transformers import PreTrainedConfig
 
 _MOST_NAMES = 3
 
@@ -33,7 +35,7 @@ _PROPERTIES = ("answers", "num_labels")
 
 COUNTED = "counted in the keys; the file does not show whether its last layers are missing"
 
-Config = TypeVar("Config", bound=PreTrainedConfig)
+Config = TypeVar("Config", bound="PreTrainedConfig")
 
 
 @dataclass
@@ -68,7 +70,7 @@ def settle_fields(
     read: Columns,
     assumed: Columns,
     overrides: Columns,
-    config_class: type[PreTrainedConfig],
+    config_class: "type[PreTrainedConfig]",
     public: Sequence[Columns],
 ) -> ConfigFields:
     """Decides every field. A given field must agree with the file, and is used if the file does not determine it."""
@@ -111,7 +113,7 @@ def _settle_by_width(fields: ConfigFields, public: Sequence[Columns]) -> None:
             )
 
 
-def _check_given(overrides: Columns, config_class: type[PreTrainedConfig]) -> Fields:
+def _check_given(overrides: Columns, config_class: "type[PreTrainedConfig]") -> Fields:
     """Checks that the given fields exist, and returns them with their main names."""
     known = {*config_class().to_dict(), *config_class.attribute_map, *_PROPERTIES}
     unknown = sorted(set(overrides) - known)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, conv1d, interpolate, pad
 
-from grounded_attention.utils.masks import label_components
+from grounded_attention.utils.components import label_components
 from grounded_attention.utils.plain_text import check_one_of
 
 # The Gaussian of the paper, in cells of its maps, which have 24 x 24 (LLaVA-1.5).

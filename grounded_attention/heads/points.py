@@ -12,7 +12,7 @@ from statistics import fmean
 import numpy as np
 import torch
 
-from grounded_attention.utils.masks import label_components
+from grounded_attention.utils.components import label_components
 
 Point = tuple[float, float]
 # A crop has this part of the geometric mean of width and height, in whole tokens of 28 pixels.

@@ -4,6 +4,8 @@ Registers every processor file of this folder with `AutoProcessor`, and bundles 
 checkpoint. Not saved with checkpoints.
 """
 
+from .oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip # noqa: F401
+
 import pkgutil
 from functools import cache
 from importlib import import_module
@@ -11,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from transformers import AutoProcessor
+from transformers.models.auto.image_processing_auto import (
+    AutoImageProcessor,  # the top-level import requires torchvision in transformers 5.4
+)
 
 from grounded_attention.utils.bundle import Part, bundle, save_code
 
@@ -30,8 +35,11 @@ def processor_code(place: str, pixels: bool) -> dict[str, str]:
     return bundle([_IMAGES, part] if pixels else [part], absent)
 
 
+@cache
 def register_processors() -> None:
-    """Makes `AutoProcessor` find the classes of the files `processing_<name>.py`."""
+    """Makes `AutoProcessor` find the classes of the files `processing_<name>.py`, and their image processor."""
+    # One class with PIL serves both backends, so that transformers does not search for a torchvision class.
+    AutoImageProcessor.register("fast_rcnn", image_processor_classes={"pil": FastRCNNImageProcessor}, exist_ok=True)
     save_code(FastRCNNImageProcessor, lambda images: (bundle([_IMAGES]), images.auto_map))
     save_code(GroundedProcessor, _code_of)
     for file in sorted(file.name for file in pkgutil.iter_modules([str(Path(__file__).parent)])):

@@ -8,11 +8,23 @@ PACKAGE = Path(__file__).parents[1]
 RECIPES = PACKAGE / "recipes"
 MODEL_CARDS = PACKAGE / "model_cards"
 
+NAME_PARTS = 2  # of ORG/NAME on the Hub
 MODEL_FILES = ("config.json", "adapter_config.json")
 
 
+def refuse_missing(place: str, expected: str) -> None:
+    """Raises `ValueError` for what can only be a path, where nothing is."""
+    path = Path(place)
+    is_path = path.is_absolute() or place.startswith((".", "~")) or len(path.parts) > NAME_PARTS
+    if is_path and not any(mark in place for mark in ("://", "*", "@")) and not path.exists():
+        raise ValueError(f"{place}: {expected}")
+
+
 def refuse_run(place: str) -> None:
-    """Raises `ValueError` for the folder of a run, and names its models, supervised ones first."""
+    """Raises `ValueError` for a folder that does not exist, and for that of a run, whose models it names, supervised
+    ones first.
+    """
+    refuse_missing(place, "no such file or folder, and no name on the Hub (ORG/NAME)")
     folder = Path(place)
     models = {path.parent for name in MODEL_FILES for path in folder.glob(f"*/{name}")}
     if models and not any((folder / name).is_file() for name in MODEL_FILES):

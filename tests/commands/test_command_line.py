@@ -5,12 +5,14 @@ import argparse
 import ast
 import errno
 import importlib
+import json
 import os
 import re
 import subprocess
 import sys
 
 import pytest
+from PIL import Image
 
 from grounded_attention.commands import command_line, main
 from grounded_attention.utils.progress import is_quiet
@@ -407,3 +409,27 @@ sys.exit(main())
     done = subprocess.run(command, capture_output=True, text=True, timeout=200)
     assert done.returncode == 130
     assert done.stderr == "error: interrupted\n"
+
+
+LIGHT = """
+import sys
+from grounded_attention import Phrase, grounded_rows, read_phrase
+from grounded_attention.commands.main import main
+from grounded_attention.utils import boxes
+assert main(["data", "show", sys.argv[1], "--output", sys.argv[2]]) == 0
+assert main(["heads", "--model", "/nowhere", "--data", sys.argv[1]]) == 2
+assert main(["train", "/nowhere.yaml"]) == 2
+assert main(["data", "show", "/nowhere.jsonl"]) == 2
+print("heavy:", *({"torch", "transformers", "datasets", "accelerate"} & set(sys.modules)))
+"""
+
+
+def test_rows_pages_and_wrong_paths_load_no_torch(tmp_path):
+    """Phrase, boxes, rows and pages; and a path that does not exist is said before anything is loaded."""
+    Image.new("RGB", (60, 40)).save(tmp_path / "x.png")
+    row = {"image": "x.png", "text": "a dog", "phrases": [{"text": "a dog", "boxes": [[0.1, 0.1, 0.5, 0.5]]}]}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row))
+    done = run_python("-c", LIGHT, str(tmp_path / "rows.jsonl"), str(tmp_path / "page.html"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("heavy:\n"), done.stdout
+    assert (tmp_path / "page.html").stat().st_size > 1000

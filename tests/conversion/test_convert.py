@@ -351,7 +351,7 @@ def test_copies_that_differ_are_refused(refused):
 
 def test_a_missing_file_is_refused(tmp_path, capsys):
     assert main(["vl_bert", "--checkpoint", str(tmp_path / "a.model"), "--output", str(tmp_path / "out")]) == 2
-    assert "a.model: No such file" in capsys.readouterr().err
+    assert "a.model: no such file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from grounded_attention.heads.maps import (
     smooth,
     spatial_entropy,
 )
-from grounded_attention.utils.masks import label_components
+from grounded_attention.utils.components import label_components
 
 
 def flood_fill(cells):

@@ -99,7 +99,7 @@ sys.modules["transformers"].__version__ = "4.57.0"
 sys.path.insert(0, sys.argv[1])
 try:
     if len(sys.argv) == 2:
-        import grounded_attention.processing
+        from grounded_attention.processing import VLBertProcessor
     else:
         AutoProcessor.from_pretrained(sys.argv[2], trust_remote_code=True)
 except ImportError as error:

@@ -72,9 +72,9 @@ def hub_name(name: str) -> tuple[str, str | None, str | None]:
 
 
 def _open_hub(name: str, split: str | None, options: Columns) -> Source:
+    repository, config, revision = hub_name(name)
     import datasets
 
-    repository, config, revision = hub_name(name)
     # Streamed splits are opened when they are read; others are downloaded at once.
     if options.get("streaming"):
         split = None

@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from grounded_attention.utils.masks import label_components
+from grounded_attention.utils.components import label_components
 from grounded_attention.utils.named_types import Fields
 
 from . import SOURCE
