@@ -66,7 +66,7 @@ def ready(model: Any, processor: Any) -> tuple[Any, PatchGroundingProcessor]:
     processor.check_model(unwrap_model(model).config)
     if getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False):
         raise ValueError("the adapter adds virtual tokens to the prompt, whose attention is not read; LoRA adds none")
-    return model.eval(), processor
+    return getattr(model, "thinker", model).eval(), processor
 
 
 def read_forms(form: str | Sequence[str]) -> tuple[str, ...]:

@@ -334,6 +334,9 @@ def get_image_token_family(processor: Any, model_type: str | None = None) -> Ima
     """Finds how a model lays out its image tokens; a ValueError says why a type is refused."""
     every = "docs/api/tables/vlm_families.md has all"
     if model_type is not None:
+        thinker = f"{model_type}_thinker"  # of a model that also speaks
+        if thinker in IMAGE_TOKEN_FAMILIES:
+            model_type = thinker
         if model_type in READ_REGIONS:
             use = "use `grounded-attention ground`, or heads with --regions"
             raise ValueError(f"model type {model_type}: it reads regions of a detector, no image tokens; {use}.")

@@ -304,9 +304,12 @@ def hides_later_words(model: Any) -> bool:
 
 
 def unwrap_model(model: Any) -> Any:
-    """Returns the transformers model inside wrappers of PEFT, `DistributedDataParallel` and similar classes."""
+    """Returns the transformers model inside wrappers of PEFT, `DistributedDataParallel` and similar classes.
+
+    Of a model that also speaks (Qwen-Omni) it is the part that reads and answers.
+    """
     while isinstance(getattr(model, "module", None), nn.Module):
         model = model.module
     if not isinstance(model, PreTrainedModel) and hasattr(model, "get_base_model"):  # PEFT
-        return model.get_base_model()
-    return model
+        model = model.get_base_model()
+    return getattr(model, "thinker", model)

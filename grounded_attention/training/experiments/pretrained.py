@@ -106,6 +106,7 @@ def load_vlm(
         source, revision = split_revision(name)
         adapted = place["pretrained_model_name_or_path"] != source
         config = AutoConfig.from_pretrained(**place)
+        config = getattr(config, "thinker_config", config)  # of a model that also speaks
         check_sizes(config.to_dict(), "config.json: ")
         kind = model_type or config.model_type
         get_image_token_family(None, kind)
@@ -113,7 +114,7 @@ def load_vlm(
         settings = _settings(dtype, device)
 
         def load(auto_class: Any) -> tuple[Any, Fields]:
-            return auto_class.from_pretrained(**place, **settings, output_loading_info=True)
+            return auto_class.from_pretrained(**place, **settings, config=config, output_loading_info=True)
 
         # The weights of an adapter have the names of the model with its head.
         model, loading = _load(load, config, whole=with_language_head or adapted)
