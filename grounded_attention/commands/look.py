@@ -224,7 +224,7 @@ def _lines(title: str, lens: Any) -> list[str]:
     answer = lens.answer if lens.answer.strip() else "(no words)"
     lines = [f"{title}: {answer}" if title else answer]
     if lens.second is not None:
-        lines.append(f"asked again with the crop {lens.crop}: {lens.second.answer}")
+        lines.append(f"asked again with the crop {lens.crop} of {lens.names[lens.crop_image]}: {lens.second.answer}")
     shown = ", ".join(f"{layer}-{head}" for layer, head in lens.heads[:SHOWN])
     more = ""
     if len(lens.heads) > SHOWN:

@@ -4,9 +4,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast, overload
+from typing import Any, overload
 
-from PIL import Image
 from transformers.utils import logging
 
 from grounded_attention.heads.direct_path import NotFollowed
@@ -114,7 +113,9 @@ def look(
         against (`Mapping[str, str]`, *optional*): of contributions, word -> another word, such as `{"red": "blue"}`:
             what speaks for the word rather than the other, the difference of their logits.
         again (`bool`, *optional*, defaults to `False`): whether to crop the first image where the end of the prompt
-            looks, relative to a neutral prompt, and ask once more with image and crop (ViCrop, arXiv 2502.17422).
+            looks, relative to a neutral prompt, and ask once more with image and crop (ViCrop, arXiv 2502.17422). If
+            a video is first, its frame with the largest sum of this attention is cropped, and stands as an image
+            after the whole video.
         max_new_tokens (`int`, *optional*, defaults to 64): the most tokens of the answer.
         generation: further arguments of `model.generate`.
 
@@ -153,8 +154,8 @@ def look(
                 lenses.append(ask(each.images, each.chat, answer=each.answer, form=form, again=again))
         return lenses
     chat, pictures = read_chat(images, questions, video, fps)
-    if again and isinstance(pictures[0], Video):
-        raise ValueError("again crops an image, but the first one is a video; give its frame as an image")
+    if again and isinstance(pictures[0], Video) and not patches.family.frames_and_images:
+        raise ValueError("again asks with a crop beside the video, but this type of model does not read both")
     try:
         lens, prompt = _look(model, patches, chat, pictures, answer, heads, forms, options, which, against)
     except NotFollowed as error:
@@ -164,9 +165,9 @@ def look(
         return ask(pictures, chat, answer=answer, form="plain", again=again)
     if not again:
         return lens
-    crop = _where_to_crop(model, patches, prompt, pictures, lens.heads or heads)
-    cropped = [pictures[0], cast(Image.Image, pictures[0]).crop(crop), *pictures[1:]]
-    return replace(lens, second=ask(cropped, _with_crop(chat), form=form), crop=crop)
+    place, crop = _where_to_crop(model, patches, prompt, pictures, lens, heads)
+    cropped = [pictures[0], lens.images[place].crop(crop), *pictures[1:]]
+    return replace(lens, second=ask(cropped, _with_crop(chat), form=form), crop=crop, crop_image=place)
 
 
 def _look(
@@ -205,30 +206,35 @@ def _look(
 
 
 def _where_to_crop(
-    model: Any, patches: PatchGroundingProcessor, prompt: Sequenced, pictures: Pictures, heads: GivenHeads
-) -> tuple[int, int, int, int]:
-    """Where the end of a prompt looks in its first image, relative to a neutral prompt, in pixels."""
-    chosen, asked = read_heads(model, choose_heads(model, heads), prompt, prompt.inputs, [prompt.prompt_length - 1])
+    model: Any, patches: PatchGroundingProcessor, prompt: Sequenced, pictures: Pictures, lens: Lens, heads: GivenHeads
+) -> tuple[int, tuple[int, int, int, int]]:
+    """The first image, or its frame with most, and where the end of a prompt looks, relative to a neutral one."""
+    named = choose_heads(model, lens.heads or heads)
+    chosen, asked = read_heads(model, named, prompt, prompt.inputs, [prompt.prompt_length - 1])
     ratio = relative(asked[:, 0].mean(0), neutral_rows(model, patches, pictures, chosen.heads).mean(0))
-    shown = prompt.token_images == 0
+    steps = patches.frame_steps(pictures[0]) if isinstance(pictures[0], Video) else [pictures[0]]
+    place = max(range(len(steps)), key=lambda step: float(ratio[prompt.token_images == step].sum()))
+    shown = prompt.token_images == place
     grid = TokenGrid.of_tokens(prompt.batch["region_boxes"][0], shown)
     image_processor = getattr(patches.processor, "image_processor", None)
     settings = getattr(image_processor, "crop_size", None) or getattr(image_processor, "size", None) or {}
     side = settings.get("height") or SIDE
     # The grid covers a part of the image where the model sees a part.
-    width, height = cast(Image.Image, pictures[0]).size
+    width, height = lens.images[place].size
     x1, y1, x2, y2 = (edge * scale for edge, scale in zip(grid.frame, (width, height) * 2, strict=True))
     box = crop_box(grid.maps(ratio * shown).numpy(), (round(x2 - x1), round(y2 - y1)), side)
     left, top, right, bottom = (int(edge + low) for edge, low in zip(box, (x1, y1) * 2, strict=True))
-    return max(left, 0), max(top, 0), min(right, width), min(bottom, height)
+    return place, (max(left, 0), max(top, 0), min(right, width), min(bottom, height))
 
 
 def _with_crop(chat: Any) -> Any:
-    """The prompt with a second image after its first."""
+    """The prompt with an image after its first image or video."""
     if isinstance(chat, str):
         return chat
     copied = [{**message, "content": list(message["content"])} for message in chat]
-    content = next(each["content"] for each in copied if any(part.get("type") == "image" for part in each["content"]))
-    first = next(place for place, part in enumerate(content) if part.get("type") == "image")
-    content.insert(first, {"type": "image"})
-    return copied
+    for message in copied:
+        for place, part in enumerate(message["content"]):
+            if part.get("type") in ("image", "video"):
+                message["content"].insert(place + 1, {"type": "image"})
+                return copied
+    raise AssertionError("read_chat gives every picture a place")

@@ -99,7 +99,8 @@ class Lens:
         token_boxes (`np.ndarray`): (R, 4) float32, the part of its image that each image token shows.
         token_images (`np.ndarray`): (R,) int64, the image of each token; -1 for tokens without a place.
         second (`Lens`, *optional*): what the model answered and where it looked with the crop, if asked again.
-        crop (`tuple[int, ...]`, *optional*): the crop of the first image, x1, y1, x2, y2 in pixels.
+        crop (`tuple[int, ...]`, *optional*): the crop of the first image, or of a frame, x1, y1, x2, y2 in pixels.
+        crop_image (`int`): the image that was cropped, of `images`.
         boxes (`tuple[tuple[float, ...], ...]`): boxes of the first image that the answer says in the form of the
             model's family, its key, brackets or tokens: x1, y1, x2, y2 in [0, 1]; the page draws them.
         box_rule (`str`): how a map becomes a box: as `heads.json` says, if its heads are shown.
@@ -130,6 +131,7 @@ class Lens:
     rows: str = "own"
     contributions: np.ndarray | None = None
     doubts: dict[int, float] = field(default_factory=dict)
+    crop_image: int = 0
 
     def __getitem__(self, key: int | str | tuple[str, int]) -> WordMap:
         """The map of a word: by its number in `words`, by its text (in the answer, or else in the prompt), or by text
@@ -232,9 +234,10 @@ class Lens:
         """
         from grounded_attention.pages.attention_pictures import PatchAttention, patch_figure
 
+        count = len(self.images)
         shown = []
         for key in self._shown() if words is None else words:
-            if len(self.images) == 1:
+            if count == 1:
                 one = self[key]
                 shown.append(PatchAttention(one.text, one.cells, one.frame, one.box, one.box_share))
                 continue
@@ -245,7 +248,6 @@ class Lens:
                 box = one.box if one is best[0] else None
                 picture = self.images[one.image]
                 shown.append(PatchAttention(name, one.cells * one.share, one.frame, box, one.share, picture, top, ""))
-        count = len(self.images)
         across = 3 if count == 1 else min(count, ACROSS)
         note = f"; in each row {across} of {count} pictures, those with most" if count > ACROSS else ""
         return patch_figure(self.images[-1], shown, what=self.what, across=across, note=note)
@@ -307,7 +309,7 @@ class Lens:
         if self.second is None:
             again = {}
         else:
-            again = {"crop": list(self.crop or ()), "second": self.second.to_dict()}
+            again = {"crop": list(self.crop or ()), "crop_image": self.crop_image, "second": self.second.to_dict()}
         return {"answer": self.answer, "texts": list(self.texts), **about, "words": words, **again}
 
 

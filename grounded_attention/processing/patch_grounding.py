@@ -23,7 +23,6 @@ from .given_image_tokens import GIVEN, ImageTokenFunction, find_spans, read_imag
 from .grounded_batch import DroppedPhrase, GroundedBatch, as_batch
 from .image_layouts import ImageLayout, ImageSettings, VideoSettings
 from .image_tokens import (
-    IMAGE_TOKEN_FAMILIES,
     ImageTokenFamily,
     get_image_token_family,
     image_layouts,
@@ -128,14 +127,12 @@ class PatchGroundingProcessor:
         image = self.family.image_token(self.processor)
         if not image:
             return []
-        video = getattr(self.processor, "video_token", None)
-        if self.family.frames is None or video is None:
-            return [image]
+        video = getattr(self.processor, "video_token", "")
         # A tokenizer without the token would give that of unknown words.
-        known = self.tokenizer.convert_tokens_to_ids(video) not in (None, self.tokenizer.unk_token_id)
-        if known:
-            return [image, video]
-        return [image]
+        unknown = (None, self.tokenizer.unk_token_id)
+        if self.family.frames is None or self.tokenizer.convert_tokens_to_ids(video) in unknown:
+            return [image]
+        return [image, video]
 
     @property
     def picture_ids(self) -> set[int]:
@@ -344,8 +341,10 @@ class PatchGroundingProcessor:
         token = self.placeholder
         is_video = [isinstance(picture, Video) for picture in pictures]
         if len(self.picture_tokens) < 2 and any(is_video):
-            known = ", ".join(kind for kind, family in IMAGE_TOKEN_FAMILIES.items() if family.frames is not None)
-            raise ValueError(f"{name}: videos of this type of model are not read, only of {known}; give images.")
+            raise ValueError(
+                f"{name}: videos of this type of model are not read; docs/vlm.md names those of which they are; give "
+                "frames as images."
+            )
         if answer is not None and not is_conversation(text):
             self.check_text(f"{text}\n{answer}", name)
         has_template = getattr(self.processor, "chat_template", None)

@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from grounded_attention.lens.batches import read_rows
+from grounded_attention.lens.exchanges import NEUTRAL
 from grounded_attention.lens.look import look
 from grounded_attention.lens.page import lens_page
 from grounded_attention.lens.sequences import (
@@ -187,8 +188,6 @@ def test_a_video_has_a_map_for_each_step_of_its_frames(tmp_path):
     parts = [{"type": "video", "video": FRAMES[:4]}, {"type": "image"}, {"type": "text", "text": TEXT}]
     other = look(model, processor, PICTURE, messages=[{"role": "user", "content": parts}], answer="a dog")
     assert other.names == ("frames 1–2, 0.2 s", "frames 3–4, 1.2 s", "image 3")
-    with pytest.raises(ValueError, match="again crops an image"):
-        look(model, processor, None, TEXT, video=FRAMES, again=True)
 
 
 def test_bytes_of_one_character_belong_to_it():
@@ -440,6 +439,37 @@ def test_asking_again_crops_the_first_image():
     assert 0 <= x1 < x2 <= 640
     assert 0 <= y1 < y2 <= 480
     assert [image.size for image in lens.second.images] == [(640, 480), (x2 - x1, y2 - y1)]
+
+
+@pytest.mark.parametrize("family", ["qwen3_vl", "internvl"])
+def test_asking_again_crops_the_frame_with_most_attention_relative_to_a_neutral_question(family):
+    processor = add_videos(make_processor(family), family)
+    model = make_model(family, processor.tokenizer)
+    frames = [picture(640, 480, seed) for seed in range(4)]
+    lens = look(model, processor, None, TEXT, video=frames, heads=[(1, 2)], again=True, max_new_tokens=2)
+    x1, y1, x2, y2 = lens.crop
+    *shown, crop = lens.second.images
+    assert shown == [*lens.images]
+    assert crop == lens.images[lens.crop_image].crop((x1, y1, x2, y2))
+    assert lens.second.names[:-1] == lens.names
+
+    patches = PatchGroundingProcessor(processor, family)
+    find_language_model(model).set_attn_implementation("eager")
+    rows = []
+    for words in (TEXT, NEUTRAL):
+        batch = patches(words, images=[open_video(frames)])
+        with torch.no_grad():
+            maps = model(**patches.model_inputs(batch), output_attentions=True).attentions
+        rows.append(maps[1][0, 2, -1, batch["region_positions"][0]])
+    ratio = rows[0] / rows[1]
+    sums = [ratio[batch["region_image"][0] == frame].sum().item() for frame in range(len(lens.images))]
+    assert lens.crop_image == np.argmax(sums)
+
+
+def test_a_crop_beside_a_video_is_refused_where_images_are():
+    processor = add_videos(make_processor("glm4v"), "glm4v")
+    with pytest.raises(ValueError, match="crop beside the video"):
+        look(make_model("glm4v", processor.tokenizer), processor, None, TEXT, video=FRAMES, again=True)
 
 
 def test_files(tmp_path):
