@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from grounded_attention.metrics.intervals import interval_text, to_json
-from grounded_attention.metrics.significance import Estimate, estimate_ratio
+from grounded_attention.metrics.significance import Estimates, estimate_ratio
 from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.plain_text import markdown_table
 from grounded_attention.utils.whole_files import write_text
@@ -70,9 +70,9 @@ class FaithfulCurves:
                 found[f"gap - {name}"] = gap - gap[:, [self.maps.index(name)]]
         return {**found, **self.more}
 
-    def summary(self) -> dict[str, dict[str, Estimate]]:
+    def summary(self) -> dict[str, Estimates]:
         """Map -> measure -> its mean, with a bootstrap interval over images."""
-        found: dict[str, dict[str, Estimate]] = {name: {} for name in self.maps}
+        found: dict[str, Estimates] = {name: {} for name in self.maps}
         for measure, values in self.measures.items():
             for name, of_map in zip(self.maps, values.T, strict=True):
                 found[name][measure] = estimate_ratio(of_map, None, self.image_ids)

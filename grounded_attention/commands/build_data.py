@@ -29,7 +29,7 @@ from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.utils.bounded_files import read_json
 
-from .command_line import Program, refuse_given
+from .command_line import Program, Result, refuse_given
 
 INFO_FILE = "dataset_info.json"  # `datasets` writes it for every data set
 
@@ -62,7 +62,7 @@ def build(
     config: str | None = None,
     split: list[str] | None = None,
     pushing: PushOptions,
-) -> tuple[Any, str]:
+) -> Result:
     """Builds a data set, and pushes it.
 
     Args:

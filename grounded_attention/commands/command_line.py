@@ -65,6 +65,7 @@ Count = Annotated[int, not_negative]
 Seed = Annotated[int, seed_number]
 Processes = Annotated[int, processes]
 Share = Annotated[float, share]
+Result = tuple[Any, str]  # what `--json` prints, and what is printed otherwise
 
 
 _DESCRIBED = re.compile(r"^ {4}(\w+)(?: \((.+?)\))?: (.*(?:\n {5,}.*)*)", re.MULTILINE)
@@ -413,7 +414,7 @@ class Program:
     """
 
     name: str
-    work: Callable[..., tuple[Any, str] | None]
+    work: Callable[..., Result | None]
     explain_error: Callable[[BaseException], str | None] = one_line
     resumable: str | Callable[[argparse.Namespace], str] = ""
     json: bool = True

@@ -17,12 +17,12 @@ examples:
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from grounded_attention.conversion.fields import CheckpointError, OverrideError
 from grounded_attention.families import FAMILIES
 
-from .command_line import Program
+from .command_line import Program, Result
 
 ORIGINALS = sorted(["fast_rcnn", *(name for name, family in FAMILIES.items() if family.converter)])
 
@@ -77,7 +77,7 @@ def convert(
     config: Path | None = None,
     answers: Path | None = None,
     force: bool = False,
-) -> tuple[Any, str]:
+) -> Result:
     """Converts a file.
 
     Args:

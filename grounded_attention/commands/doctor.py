@@ -14,19 +14,18 @@ import importlib.util
 import os
 import platform
 import shutil
-from typing import Any
 
 from grounded_attention import __version__
 from grounded_attention.utils.extras import EXTRAS
 from grounded_attention.utils.plain_text import first_sentences
 
-from .command_line import Program
+from .command_line import Program, Result
 
 PACKAGES = ("torch", "transformers", "datasets", "accelerate", "huggingface-hub", "numpy", "pyarrow", "safetensors")
 TIMEOUT = 5.0  # seconds for the answer of the Hub
 
 
-def doctor() -> tuple[Any, str]:
+def doctor() -> Result:
     """Examines this machine."""
     facts = examine()
     return facts, "\n".join(f"{name:20}{fact}" for name, fact in facts.items())

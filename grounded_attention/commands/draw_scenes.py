@@ -12,16 +12,15 @@ examples:
 
 import json
 from pathlib import Path
-from typing import Any
 
 from grounded_attention.commands.command_line import Positive, Processes, Seed
 
-from .command_line import Program
+from .command_line import Program, Result
 
 
 def scenes(
     *, output: Path, images: Positive, seed: Seed, num_proc: Processes = 1, held_out: bool = False, force: bool = False
-) -> tuple[Any, str]:
+) -> Result:
     """Draws scenes.
 
     Args:

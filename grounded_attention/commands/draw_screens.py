@@ -13,16 +13,13 @@ examples:
 
 import json
 from pathlib import Path
-from typing import Any
 
 from grounded_attention.commands.command_line import Positive, Processes, Seed
 
-from .command_line import Program
+from .command_line import Program, Result
 
 
-def screens(
-    *, output: Path, images: Positive, seed: Seed, num_proc: Processes = 1, force: bool = False
-) -> tuple[Any, str]:
+def screens(*, output: Path, images: Positive, seed: Seed, num_proc: Processes = 1, force: bool = False) -> Result:
     """Draws screens.
 
     Args:

@@ -37,13 +37,11 @@ examples:
   grounded-attention evaluate --predictions answers.json --task vqa --data-dir data/vqa --split validation
 """
 
-from typing import Any
-
-from .command_line import Program, explain_error, refuse_given
+from .command_line import Program, Result, explain_error, refuse_given
 from .evaluate_options import Evaluation
 
 
-def evaluate(checkpoint: str | None = None, *, options: Evaluation) -> tuple[Any, str]:
+def evaluate(checkpoint: str | None = None, *, options: Evaluation) -> Result:
     """Scores a checkpoint.
 
     Args:

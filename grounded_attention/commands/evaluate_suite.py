@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import yaml
 from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
@@ -17,7 +16,7 @@ from grounded_attention.dataset_scripts.builders.rows import find_files
 from grounded_attention.dataset_scripts.rows.opening import hub_name
 from grounded_attention.heads.card import CardSection
 from grounded_attention.metrics.intervals import interval_text, to_json
-from grounded_attention.metrics.significance import Estimate
+from grounded_attention.metrics.significance import Estimate, Estimates
 from grounded_attention.training.experiments.scoring import read_config
 from grounded_attention.training.experiments.suites import Settings, open_probes, run_suite
 from grounded_attention.utils.bounded_files import read_json
@@ -25,7 +24,7 @@ from grounded_attention.utils.named_types import Columns
 from grounded_attention.utils.plain_text import markdown_table, markdown_text
 from grounded_attention.utils.whole_files import write_text
 
-from .command_line import refuse_given
+from .command_line import Result, refuse_given
 from .evaluate_options import Evaluation
 from .key_values import read_columns
 
@@ -43,7 +42,7 @@ PROBES = CardSection(
 Numbers = Mapping[str, Mapping[str, Columns]]
 
 
-def work(checkpoint: str | None, options: Evaluation) -> tuple[Any, str]:
+def work(checkpoint: str | None, options: Evaluation) -> Result:
     """Runs a suite and returns its table."""
     if checkpoint is None or not options.probe:
         raise ValueError("give CHECKPOINT and --probe SOURCE")
@@ -87,7 +86,7 @@ def work(checkpoint: str | None, options: Evaluation) -> tuple[Any, str]:
     return numbers, f"{table(numbers)}\nwritten: {folder}/suite_{options.suite}.json"
 
 
-def _compare(after: Mapping[str, Estimate], before: Mapping[str, Estimate]) -> dict[str, Estimate]:
+def _compare(after: Mapping[str, Estimate], before: Mapping[str, Estimate]) -> Estimates:
     figures = dict(after)
     for name in (name for name in after if name in before):
         figures |= {f"{name}{BEFORE}": before[name], f"{name}{CHANGE}": after[name].change(before[name])}

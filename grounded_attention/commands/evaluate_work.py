@@ -35,7 +35,7 @@ from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import write_json, write_text
 
-from .command_line import refuse_given
+from .command_line import Result, refuse_given
 from .evaluate_options import Evaluation
 from .key_values import below, read_columns, settings
 from .rows_options import RowSource
@@ -219,7 +219,7 @@ def write(parts: Sequence[Scored], recipe: Recipe, data: PreparedData, scored: s
 # The command
 
 
-def work(checkpoint: str | None, options: Evaluation) -> tuple[Any, str]:
+def work(checkpoint: str | None, options: Evaluation) -> Result:
     """Scores the splits, and writes the files of the output folder."""
     options.split = list(dict.fromkeys("validation" if s == "val" else s for s in options.split or ["validation"]))
     logging.set_verbosity_error()

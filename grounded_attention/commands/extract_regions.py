@@ -53,13 +53,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from grounded_attention.commands.command_line import Count, Positive, Share
 from grounded_attention.dataset_scripts.files.image_files import list_images
 from grounded_attention.utils.named_types import Fields
 
-from .command_line import Program, refuse_given
+from .command_line import Program, Result, refuse_given
 from .models import Dtype
 from .rows_options import RowSource, refuse_row_options, rows_builder
 
@@ -205,7 +205,7 @@ def load_extractor(options: Extraction, device: torch.device, candidates: Candid
     )
 
 
-def extract(*, options: Extraction) -> tuple[Any, str] | None:
+def extract(*, options: Extraction) -> Result | None:
     """Fills the table."""
     candidates = read_candidates(options) if options.data is None else read_rows(options)
     info = _extract(options, candidates)

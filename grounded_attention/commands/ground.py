@@ -54,7 +54,7 @@ from typing import TYPE_CHECKING, Any
 from grounded_attention.utils.extras import require
 from grounded_attention.utils.named_types import Columns, Fields
 
-from .command_line import Program
+from .command_line import Program, Result
 from .models import ModelOptions, read_heads
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def ground(
     heads: str | None = None,
     phrases: list[str] | None = None,
     output: str | None = None,
-) -> tuple[Any, str]:
+) -> Result:
     """Grounds the phrases of a caption.
 
     Args:

@@ -30,7 +30,6 @@ examples:
   RegionTable.open("data/regions")["COCO_train2014_000000132417"].features
 """
 
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -56,18 +55,18 @@ from grounded_attention.dataset_scripts.regions.writer import (
     finished_table,
     skip_or_refuse,
 )
-from grounded_attention.utils.named_types import Fields
+from grounded_attention.utils.named_types import AnyPath, Fields
 from grounded_attention.utils.progress import is_quiet
 
-from .command_line import Program
+from .command_line import Program, Result
 
 FORMATS = ("auto", *sorted(READERS))
 
 
 def import_regions(
-    sources: Sequence[str | os.PathLike[str]],
+    sources: Sequence[AnyPath],
     format: str,
-    output: str | os.PathLike[str],
+    output: AnyPath,
     *,
     on_error: str = "refuse",
     resume: bool = False,
@@ -158,7 +157,7 @@ def regions(
     on_error: Annotated[str, ("refuse", "skip")] = "refuse",
     resume: bool = False,
     feature_size: Positive = FEATURE_SIZE,
-) -> tuple[Any, str]:
+) -> Result:
     """Imports files.
 
     Args:

@@ -45,7 +45,7 @@ from typing import Annotated, Any
 from grounded_attention.lens import COVERS, EXPORTS, INSTRUCTION, ROWS
 from grounded_attention.utils.named_types import Fields
 
-from .command_line import Positive, Program, explain_error
+from .command_line import Positive, Program, Result, explain_error
 from .models import ModelOptions, read_heads
 from .rows_options import RowSource
 
@@ -73,7 +73,7 @@ def look(
     export: Annotated[str, EXPORTS] | None = None,
     faithful: tuple[str, ...] | None = None,
     cover: Annotated[str, COVERS] = COVERS[0],
-) -> tuple[Any, str] | None:
+) -> Result | None:
     """Asks each model about each input.
 
     Args:

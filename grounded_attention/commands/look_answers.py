@@ -4,7 +4,6 @@
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from grounded_attention.dataset_scripts.regions.extraction_run import join_processes
 from grounded_attention.dataset_scripts.rows.chats import row_images
@@ -14,6 +13,7 @@ from grounded_attention.lens.answers import IDS, GivenAnswer, read_answers
 from grounded_attention.lens.lens_table import check_table_name, look_table
 from grounded_attention.utils.named_types import Row
 
+from .command_line import Result
 from .models import ModelOptions, read_heads
 from .rows_options import RowSource
 
@@ -34,7 +34,7 @@ class AnswerOptions:
 
 def look_at_answers(
     words: Sequence[str], source: RowSource, model: str, loading: ModelOptions, options: AnswerOptions, output: str
-) -> tuple[Any, str] | None:
+) -> Result | None:
     """Writes the table; the first process returns what was found."""
     path = check_table_name(output)
     if source.data is None or len(words) > 1:

@@ -21,7 +21,7 @@ from typing import Any
 
 from grounded_attention.commands.command_line import Count
 
-from .command_line import Program, explain_error
+from .command_line import Program, Result, explain_error
 from .models import ModelOptions, read_heads
 from .rows_options import RowSource
 
@@ -36,7 +36,7 @@ def point(
     heads: str = "auto",
     zoom: Count = 0,
     output: Path | None = None,
-) -> tuple[Any, str]:
+) -> Result:
     """Points in an image, or measures on rows.
 
     Args:
@@ -82,7 +82,7 @@ def point(
     return pointed.to_dict(), "\n".join(lines)
 
 
-def _measure(source: RowSource, ask: Callable[[Any, str], Any]) -> tuple[Any, str]:
+def _measure(source: RowSource, ask: Callable[[Any, str], Any]) -> Result:
     """Points at every text of the rows that has boxes, and counts the hits by type of target."""
     from grounded_attention.heads.points import is_hit, point_scores
     from grounded_attention.metrics.significance import estimate_ratio

@@ -38,11 +38,11 @@ examples:
 """
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from grounded_attention.labelling import BOXES_PER_PHRASE, NMS, SOURCES, THRESHOLD
 
-from .command_line import Positive, Program, Share
+from .command_line import Positive, Program, Result, Share
 from .labelling_options import Captions, Grounding
 from .rows_options import RowSource
 
@@ -58,7 +58,7 @@ def pseudo_ground(
     threshold: Share = THRESHOLD,
     nms: Share = NMS,
     on_error: Annotated[str, ("refuse", "skip")] = "refuse",
-) -> tuple[Any, str] | None:
+) -> Result | None:
     """Labels captions.
 
     Args:

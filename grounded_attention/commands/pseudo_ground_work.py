@@ -33,6 +33,7 @@ from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.plain_text import explained
 from grounded_attention.utils.whole_files import write_text
 
+from .command_line import Result
 from .key_values import parse_options, yaml_pairs
 from .labelling_options import Captions, Grounding
 from .rows_options import RowSource, rows_builder
@@ -61,7 +62,7 @@ def work(
     phrases: str,
     kept: tuple[int, float, float],
     on_error: str,
-) -> tuple[Any, str] | None:
+) -> Result | None:
     """Labels the captions, draws the contact sheet, and describes what was found."""
     images = image_paths(Path(os.sep) if words.data is not None else Path(str(words.images)))
     source_of_phrases = load_phrases(phrases)

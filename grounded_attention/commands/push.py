@@ -22,11 +22,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from grounded_attention.families import FAMILIES
 
-from .command_line import Program
+from .command_line import Program, Result
 
 if TYPE_CHECKING:
     from grounded_attention.training.publish.hub import HubRepo
@@ -101,7 +101,7 @@ def push_folder(
     tokenizer: str | None = None,
     permission: str | None = None,
     licence: str | None = None,
-) -> tuple[Any, str]:
+) -> Result:
     """Pushes a folder.
 
     Args:

@@ -13,11 +13,10 @@ examples:
 
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from grounded_attention.utils.named_types import Fields
 
-from .command_line import Program
+from .command_line import Program, Result
 from .key_values import read_columns
 
 
@@ -32,7 +31,7 @@ def push(
     private: bool = False,
     licence: str | None = None,
     permission: str | None = None,
-) -> tuple[Any, str]:
+) -> Result:
     """Pushes rows.
 
     Args:

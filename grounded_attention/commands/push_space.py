@@ -9,9 +9,7 @@ examples:
   grounded-attention space push ORG/where-words-look --model ORG/scenes-vgp-direct --vlm ORG/my-vlm --private
 """
 
-from typing import Any
-
-from .command_line import Program
+from .command_line import Program, Result
 
 
 def push(
@@ -22,7 +20,7 @@ def push(
     detector: str = "scenes",
     features: str = "scenes",
     private: bool = False,
-) -> tuple[Any, str]:
+) -> Result:
     """Pushes the Space.
 
     Args:

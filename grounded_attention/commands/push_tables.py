@@ -2,14 +2,12 @@
 """Pushes of region tables and pseudo-labels to a data set repository: their files unchanged, and a card."""
 
 import json
-import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.manifests import sha256
-from grounded_attention.dataset_scripts.hub.push_commit import CARD, Repository, commit_files, fetch_repository
+from grounded_attention.dataset_scripts.hub.push_commit import CARD, Files, Repository, commit_files, fetch_repository
 from grounded_attention.dataset_scripts.licences import (
     REGION_FEATURES,
     SCENES,
@@ -21,6 +19,7 @@ from grounded_attention.dataset_scripts.regions.shards import INDEX, SHARDS
 from grounded_attention.dataset_scripts.regions.shards import MANIFEST as REGIONS
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.labelling import MANIFEST as LABELS
+from grounded_attention.utils.named_types import AnyPath
 from grounded_attention.utils.plain_text import markdown_text
 
 
@@ -33,7 +32,7 @@ class PushChoices(TypedDict, total=False):
     licence: str | None
 
 
-def push_regions(folder: str | os.PathLike[str], to: str, **choices: Unpack[PushChoices]) -> str:
+def push_regions(folder: AnyPath, to: str, **choices: Unpack[PushChoices]) -> str:
     """Pushes the region table in `folder`; every row is compared with its checksum first."""
     table = RegionTable(folder)
     terms = SCENES if table.provenance.get("source") == "scenes" else REGION_FEATURES
@@ -72,7 +71,7 @@ def region_card(to: str, table: RegionTable, terms: Licence, permission: str | N
     )
 
 
-def push_labels(folder: str | os.PathLike[str], to: str, **choices: Unpack[PushChoices]) -> str:
+def push_labels(folder: AnyPath, to: str, **choices: Unpack[PushChoices]) -> str:
     """Pushes the pseudo-labels in `folder`; every row is checked first. The licence is that of the captions."""
     from grounded_attention.dataset_scripts.hub.dataset_card import table_card
     from grounded_attention.labelling.labels import FILE, PseudoLabels, count_labels, describe
@@ -124,7 +123,7 @@ def _push(
     _check_free(repository, files[-1])
     table.verify()
     names = [*(shard["file"] for shard in table.info["shards"]), *files]
-    added: dict[str, Path | bytes] = {each: table.path / each for each in names}
+    added: Files = {each: table.path / each for each in names}
     added[CARD] = write_card(terms).encode()
     old = [each for each in repository.user_files() if each not in added]
     return commit_files(repository, added, old, message=message, private=private)

@@ -16,9 +16,7 @@ examples:
   grounded-attention space run --model runs/own/direct --detector PekingU/rtdetr_r50vd --features microsoft/resnet-50
 """
 
-from typing import Any
-
-from .command_line import Program
+from .command_line import Program, Result
 
 
 def serve(
@@ -27,7 +25,7 @@ def serve(
     vlm: str | None = None,
     detector: str = "scenes",
     features: str = "scenes",
-) -> tuple[Any, str]:
+) -> Result:
     """Serves the page until it is interrupted.
 
     Args:

@@ -17,11 +17,11 @@ examples:
 import os
 import socket
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated
 
 from grounded_attention.lens.chat_requests import ServerSettings
 
-from .command_line import Program, explain_error, whole
+from .command_line import Program, Result, explain_error, whole
 from .models import ModelOptions, read_heads
 
 KEY = "GROUNDED_ATTENTION_API_KEY"
@@ -35,7 +35,7 @@ def serve(
     host: str = "127.0.0.1",
     port: Annotated[int, whole(0, 65535)] = 8000,
     settings: ServerSettings,
-) -> tuple[Any, str]:
+) -> Result:
     """Serves a model until the process is told to end.
 
     Args:

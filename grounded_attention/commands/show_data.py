@@ -17,7 +17,7 @@ from typing import Any
 
 from grounded_attention.commands.command_line import Count
 
-from .command_line import Program
+from .command_line import Program, Result
 from .rows_options import RowSource
 
 COUNTED = 1000  # rows
@@ -33,7 +33,7 @@ def show(
     boxes: str | None = None,
     rows: Count = 12,
     output: Path = Path("data_show.html"),
-) -> tuple[Any, str]:
+) -> Result:
     """Writes the page.
 
     Args:

@@ -20,10 +20,11 @@ import json
 import os
 import shlex
 from pathlib import Path
-from typing import Any
 
 from grounded_attention.commands.command_line import Program, explain_error
 from grounded_attention.utils.project import find_recipe, recipe_summaries
+
+from .command_line import Result
 
 
 def train(
@@ -31,7 +32,7 @@ def train(
     overrides: list[str] = [],  # noqa: B006
     *,
     list: bool = False,
-) -> tuple[Any, str] | None:
+) -> Result | None:
     """Runs a recipe or a study.
 
     Args:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from grounded_attention.metrics.intervals import Interval
 from grounded_attention.supervision.head_masking import group_heads, mask_heads, output_projections
 from grounded_attention.supervision.supervise import model_device
-from grounded_attention.utils.named_types import Batch
+from grounded_attention.utils.named_types import Batch, Head
 from grounded_attention.utils.progress import with_progress
 
 from .examples import AuditExample, Images, PromptSettings, grounded_prompts, make_batch
@@ -139,14 +139,14 @@ def _ablate(texts: "_Texts", heads: Heads, draws: int, seed: int, progress: str 
     return _summarise(sums, heads, len(others), [example.image_id for example in texts.examples], estimates)
 
 
-def _other_heads(model: Any, heads: Heads, draws: int, seed: int) -> list[list[tuple[int, int]]]:
+def _other_heads(model: Any, heads: Heads, draws: int, seed: int) -> list[list[Head]]:
     """Draws sets of other heads of the same layers; none if a layer has too few."""
     group_heads(model, heads)
     widths = {layer: count for layer, (_, count) in output_projections(model).items()}
     generator = np.random.default_rng(seed)
-    drawn: list[list[tuple[int, int]]] = []
+    drawn: list[list[Head]] = []
     for _ in range(draws):
-        other: dict[tuple[int, int], tuple[int, int]] = {}
+        other: dict[Head, Head] = {}
         for layer in sorted({layer for layer, _ in heads}):
             chosen = [pair for pair in heads if pair[0] == layer]
             free = [head for head in range(widths[layer]) if (layer, head) not in chosen]

@@ -63,19 +63,19 @@ class AttentionGrounding(StreamingMetric):
             self._items = {}
         self._layers: list[int] = []  # indices in the model of the layers that reported
 
-    def prepare_batch(self, batch: Mapping[str, Tensor], generators: RowGenerators = fixed_generator) -> Fields:
+    def prepare_batch(self, batch: Batch, generators: RowGenerators = fixed_generator) -> Fields:
         """The targets to add to a batch, so that `forward_kwargs` and `update` need not compute them again."""
         judged = {**batch, "region_attention_mask": batch["region_candidate_mask"]}
         return {TARGETS: vars(grounding_targets(align(judged), judged, DIRECTION))}
 
-    def forward_kwargs(self, batch: Mapping[str, Tensor]) -> Fields:
+    def forward_kwargs(self, batch: Batch) -> Fields:
         """Requests the attention of grounded tokens on candidate regions and, for rollout, head-averaged maps."""
         arguments = {"output_attentions": True, **query_arguments({DIRECTION: self._targets(batch)}, batch)}
         if self.rollout:
             return {**arguments, "attention_mean": True}
         return arguments
 
-    def update(self, outputs: Any, batch: Mapping[str, Tensor]) -> None:
+    def update(self, outputs: Any, batch: Batch) -> None:
         """Counts one batch.
 
         Raises:
@@ -108,7 +108,7 @@ class AttentionGrounding(StreamingMetric):
             counted = targets.rows >= 0
             self._add(rollout=(self._rollout_hits(layers, targets, batch) * counted).sum((1, 2)))
 
-    def _rollout_hits(self, layers: Any, targets: GroundingTargets, batch: Mapping[str, Tensor]) -> Tensor:
+    def _rollout_hits(self, layers: Any, targets: GroundingTargets, batch: Batch) -> Tensor:
         in_sequence = sequence_pairs({DIRECTION: targets}, batch)[DIRECTION]
         hits = []
         for after in rollout_layers([layer for layer in layers if layer.mean is not None]):

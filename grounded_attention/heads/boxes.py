@@ -16,7 +16,7 @@ from grounded_attention.metrics.intervals import Interval
 from grounded_attention.processing.patch_grounding import match_coverage
 from grounded_attention.supervision.steering import SteeredColumns
 from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
-from grounded_attention.utils.named_types import Batch
+from grounded_attention.utils.named_types import Batch, Corners
 
 from .maps import BOX_RULE, TokenGrid, attended_cells
 from .statistics import ratio_intervals
@@ -33,11 +33,11 @@ Way = tuple[Heads, str]
 class GroundedBox:
     """Where heads look."""
 
-    box: tuple[float, float, float, float]
+    box: Corners
     token: int
     share: float
     map: np.ndarray
-    frame: tuple[float, float, float, float]
+    frame: Corners
 
 
 def ground_box(attention: Tensor, candidates: Tensor, grid: TokenGrid, rule: str = BOX_RULE) -> GroundedBox:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from grounded_attention.utils.named_types import Head
 from grounded_attention.utils.plain_text import check_one_of
 
 from . import RANKS
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 # Localization Heads counts how often a head is among this many heads of lowest entropy (section 4.2).
 LOWEST = 10
-
-Head = tuple[int, int]
 
 
 def top_heads(values: npt.ArrayLike, count: int | None = None, allowed: npt.ArrayLike | None = None) -> list[Head]:

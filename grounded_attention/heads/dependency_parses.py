@@ -10,7 +10,6 @@ token (`3-4`) is the written form; the tree relates its words. Empty nodes (`8.1
 
 import importlib.util
 import logging
-import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from typing import Any
 
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.utils.bounded_files import read_text
+from grounded_attention.utils.named_types import AnyPath, Span
 
 from .examples import AuditExample
 
@@ -63,7 +63,7 @@ class Parse:
 # CoNLL-U
 
 
-def read_conllu(path: str | os.PathLike[str]) -> list[Parse]:
+def read_conllu(path: AnyPath) -> list[Parse]:
     """Reads the parses of a CoNLL-U file, or of all files `*.conllu` in a folder, sorted by name."""
     path = Path(path)
     if not path.is_dir():
@@ -204,7 +204,7 @@ def letters(text: str) -> str:
     return "".join(filter(str.isalnum, text))
 
 
-def align_words(caption: str, parse: Parse) -> list[tuple[int, int] | None]:
+def align_words(caption: str, parse: Parse) -> list[Span | None]:
     """The characters of each word of a parse in a caption, from its first letter to its last; `None` without letters.
 
     Words of a multiword token share its place.
@@ -215,7 +215,7 @@ def align_words(caption: str, parse: Parse) -> list[tuple[int, int] | None]:
     if "".join(forms).lower() != found.lower():
         where = f"{parse.source}, line {parse.words[0].line}"
         raise ValueError(f"{where}: the parse has the words {' '.join(forms)!r}, the caption is {caption!r}")
-    places: list[tuple[int, int] | None] = [None] * len(parse.words)
+    places: list[Span | None] = [None] * len(parse.words)
     position = 0
     for form, (_, first, last) in zip(forms, parse.written, strict=True):
         if form:
@@ -259,7 +259,7 @@ def relation_examples(captions: Iterable[AuditExample], parses: Iterable[Parse])
     return examples
 
 
-def _queries(example: AuditExample, parse: Parse, places: Sequence[tuple[int, int] | None]) -> Iterator[Phrase]:
+def _queries(example: AuditExample, parse: Parse, places: Sequence[Span | None]) -> Iterator[Phrase]:
     grounded = [phrase for phrase in example.phrases if len(phrase.boxes)]
     heads = {}
     for phrase in grounded:
@@ -275,7 +275,7 @@ def _queries(example: AuditExample, parse: Parse, places: Sequence[tuple[int, in
                 yield Phrase("", *place, boxes=heads[entity].boxes, types=(word.relation,))
 
 
-def phrase_head(phrase: Phrase, parse: Parse, places: Sequence[tuple[int, int] | None]) -> int | None:
+def phrase_head(phrase: Phrase, parse: Parse, places: Sequence[Span | None]) -> int | None:
     """The index of a phrase's word whose head is outside and nearest to the root; the last of several; or None."""
     inside = set()
     for i, place in enumerate(places):

@@ -19,7 +19,7 @@ from torch import Tensor
 from grounded_attention.processing.patch_grounding import match_coverage
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.supervision.supervise import model_device
-from grounded_attention.utils.named_types import Columns, Fields
+from grounded_attention.utils.named_types import Columns, Fields, Span
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.whole_files import whole_file
 from grounded_attention.utils.whole_words import find_words
@@ -43,7 +43,7 @@ class ExampleAttention:
 
     image: Image.Image
     caption: str
-    words: tuple[tuple[int, int], ...]
+    words: tuple[Span, ...]
     boxes: np.ndarray
     attention: np.ndarray
     layers: tuple[str, ...]
@@ -197,7 +197,7 @@ def _back(observer: Observer, batch: Any, words: Tensor, candidates: Tensor) -> 
 
 def _gold(
     example: AuditExample,
-    words: Sequence[tuple[int, int]],
+    words: Sequence[Span],
     places: np.ndarray,
     hits: Callable[[np.ndarray, np.ndarray], np.ndarray],
 ) -> np.ndarray:

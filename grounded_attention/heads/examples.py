@@ -14,7 +14,7 @@ import numpy as np
 
 from grounded_attention.processing.phrase import Phrase, read_phrase, row_texts
 from grounded_attention.utils.boxes import check_shape
-from grounded_attention.utils.named_types import Row
+from grounded_attention.utils.named_types import Row, Size
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.plain_text import check_one_of
 
@@ -39,10 +39,10 @@ class AuditExample:
     image_id: str
     caption: str
     phrases: tuple[Phrase, ...]
-    size: tuple[int, int] | None = None
+    size: Size | None = None
 
 
-def size_of(row: Row) -> tuple[int, int] | None:
+def size_of(row: Row) -> Size | None:
     """Width and height of a row, if it has both."""
     size = row.get("width"), row.get("height")
     return None if None in size else size  # type: ignore[return-value]

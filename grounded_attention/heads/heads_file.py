@@ -11,7 +11,7 @@ from transformers.utils import cached_file
 from grounded_attention.modeling.attention_calls import layer_names
 from grounded_attention.supervision.supervise import call_layers, find_calls, unwrap_model
 from grounded_attention.utils.bounded_files import read_json
-from grounded_attention.utils.named_types import Columns
+from grounded_attention.utils.named_types import Columns, Head
 from grounded_attention.utils.schema import validate
 
 from . import FILE
@@ -38,7 +38,7 @@ class ChosenHeads:
         doubt (`DoubtModel`, *optional*): which nouns of an answer to doubt, if that was fitted for these heads.
     """
 
-    heads: tuple[tuple[int, int], ...]
+    heads: tuple[Head, ...]
     settings: PromptSettings = field(default_factory=PromptSettings)
     centre_size: tuple[float, float] = (0.5, 0.5)
     layers: int | None = None
@@ -169,14 +169,14 @@ def has_adapter(model: Any) -> bool:
     return bool(getattr(unwrap_model(model), "peft_config", None))
 
 
-def name_heads(heads: Sequence[tuple[int, int]]) -> str:
+def name_heads(heads: Sequence[Head]) -> str:
     """The name of heads in tables, for example `L14 H24 + L14 H13`; long lists are counted."""
     if len(heads) > 4:
         return f"{len(heads)} heads"
     return " + ".join(f"L{layer} H{head}" for layer, head in heads)
 
 
-def read_pairs(heads: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+def read_pairs(heads: Iterable[Head]) -> tuple[Head, ...]:
     """Pairs of layer and head as a user gives them, each once."""
     try:
         pairs = tuple(dict.fromkeys((int(layer), int(head)) for layer, head in heads))

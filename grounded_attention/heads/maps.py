@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, conv1d, interpolate, pad
 
 from grounded_attention.utils.components import label_components
+from grounded_attention.utils.named_types import Corners
 from grounded_attention.utils.plain_text import check_one_of
 
 # The Gaussian of the paper, in cells of its maps, which have 24 x 24 (LLaVA-1.5).
@@ -45,7 +46,7 @@ class TokenGrid:
     weights: Tensor
     rows: int
     columns: int
-    frame: tuple[float, float, float, float]
+    frame: Corners
 
     @classmethod
     def of_tokens(cls, boxes: Tensor, has_place: Tensor, most_cells: int = MOST_CELLS) -> "TokenGrid":
@@ -89,7 +90,7 @@ class TokenGrid:
         right, bottom = np.meshgrid(across[1:], down[1:])
         return np.stack([left, top, right, bottom], -1).reshape(-1, 4).clip(0, 1).astype(np.float32)
 
-    def box(self, cells: Tensor) -> tuple[float, float, float, float]:
+    def box(self, cells: Tensor) -> Corners:
         """Returns the smallest box around the cells that are True, divided by width and height; they may be finer."""
         down = cells.any(1).nonzero().flatten().tolist()
         across = cells.any(0).nonzero().flatten().tolist()
@@ -101,7 +102,7 @@ class TokenGrid:
         left, top, right, bottom = (min(max(edge, 0.0), 1.0) for edge in (*edges, *ends))
         return left, top, right, bottom
 
-    def attended(self, cells: Tensor, rule: str) -> tuple[tuple[float, float, float, float], float]:
+    def attended(self, cells: Tensor, rule: str) -> tuple[Corners, float]:
         """The box of the place that a map (Y, X) attends to, and the part of the attention that is there."""
         (chosen,) = attended_cells(cells, [rule])
         inside = adaptive_avg_pool2d(chosen[None].float(), (cells.shape[0], cells.shape[1]))[0]

@@ -29,7 +29,7 @@ from grounded_attention.supervision.row_states import AttentionPair
 from grounded_attention.supervision.score_masks import is_hidden
 from grounded_attention.supervision.supervise import check_model, model_device
 from grounded_attention.utils.boxes import IOU_THRESHOLD
-from grounded_attention.utils.named_types import Columns, Fields
+from grounded_attention.utils.named_types import Columns, Fields, Head
 from grounded_attention.utils.progress import with_progress
 
 from .boxes import MappedPhrase, Way, judge_ways
@@ -300,7 +300,7 @@ class Maps:
     phrases: list[MappedPhrase] = field(default_factory=list)
     _batches: list[int] = field(default_factory=list)
     _kept: list[_KeptMap] = field(default_factory=list)
-    _heads: list[tuple[int, int]] | None = None
+    _heads: list[Head] | None = None
     _right: Any = 0  # (L, H), how often each head was right
 
     def add(
@@ -362,7 +362,7 @@ class Maps:
     def judge_kept(self, sets: Mapping[str, Way], centre_size: tuple[float, float]) -> "Maps | None":
         """The boxes of sets of heads for the kept phrases; `None` if the maps of one of the heads were not kept."""
         places = {head: (0, place) for place, head in enumerate(self._heads or ())}
-        wanted: set[tuple[int, int]] = set()
+        wanted: set[Head] = set()
         for heads, _ in sets.values():
             wanted.update(heads)
         if not all(gather_object([self._heads is None or wanted <= places.keys()])):

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from grounded_attention.utils.components import label_components
+from grounded_attention.utils.named_types import Size
 
 Point = tuple[float, float]
 # A crop has this part of the geometric mean of width and height, in whole tokens of 28 pixels.
@@ -58,7 +59,7 @@ def map_points(
     return [((float(x[place]), float(y[place])), float(scores[place])) for place in order]
 
 
-def zoom_box(size: tuple[int, int], point: Point) -> tuple[int, int, int, int]:
+def zoom_box(size: Size, point: Point) -> tuple[int, int, int, int]:
     """The square around a point, x1, y1, x2, y2 in pixels, looked at again; unlike the authors', inside the image."""
     width, height = size
     side = CROP_STEP * math.floor(math.sqrt(width * height) * CROP_SHARE / CROP_STEP)

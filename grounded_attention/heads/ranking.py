@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from transformers.utils import logging
 
-from grounded_attention.utils.named_types import Columns, Fields
+from grounded_attention.utils.named_types import Columns, Fields, Head
 from grounded_attention.utils.whole_files import write_text
 
 from . import ABLATED, SAME_SPLIT
@@ -56,7 +56,7 @@ class HeadRanking:
         box_rule (`str`): how a map becomes a box, chosen with the heads.
     """
 
-    heads: tuple[tuple[int, int], ...]
+    heads: tuple[Head, ...]
     chosen_on: HeadTable
     reported_on: HeadTable
     boxes: list[BoxScore]
@@ -257,7 +257,7 @@ def evaluate_heads(
     processor: Any,
     examples: Iterable[AuditExample],
     images: Images,
-    heads: ChosenHeads | str | Path | Iterable[tuple[int, int]],
+    heads: ChosenHeads | str | Path | Iterable[Head],
     *,
     regions: Columns | None = None,
     batch_size: int | None = None,

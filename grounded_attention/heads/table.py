@@ -20,7 +20,7 @@ from grounded_attention.metrics.intervals import Interval, to_json
 from grounded_attention.metrics.significance import Estimate
 from grounded_attention.supervision import DIRECTIONS
 from grounded_attention.utils.bounded_files import read_data, read_json
-from grounded_attention.utils.named_types import Columns, Fields
+from grounded_attention.utils.named_types import Columns, Fields, Head
 from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import write_bytes, write_text
 
@@ -116,12 +116,12 @@ class HeadCounts:
         ends = ratio_intervals(self.correct.reshape(len(self.items), -1), self.items, level, draws, seed)
         return ends.reshape(2, *self.correct.shape[1:])
 
-    def interval(self, head: tuple[int, int]) -> Interval:
+    def interval(self, head: Head) -> Interval:
         """The interval of the accuracy of one head."""
         low, high = ratio_intervals(self.correct[:, head[0], head[1], None], self.items)[:, 0].tolist()
         return low, high
 
-    def share_of(self, head: tuple[int, int]) -> Estimate:
+    def share_of(self, head: Head) -> Estimate:
         """How often a head is right, with its interval."""
         return Estimate(float(self.accuracy[head]), *self.interval(head), self.total)
 
@@ -166,7 +166,7 @@ class Choice:
     """The chosen heads: direction -> group -> head."""
 
     split: str
-    heads: Mapping[str, Mapping[str, tuple[int, int]]]
+    heads: Mapping[str, Mapping[str, Head]]
 
     @property
     def ring(self) -> str:
@@ -188,7 +188,7 @@ def choose(table: "HeadTable", split: str) -> Choice:
     return Choice(split, heads)
 
 
-def _best(counts: HeadCounts) -> tuple[int, int]:
+def _best(counts: HeadCounts) -> Head:
     (best,) = top_heads(counts.accuracy, 1, counts.active if counts.active.any() else None)
     return best
 
@@ -294,7 +294,7 @@ class HeadTable:
             best += [self._best_head(kind, group, chosen[group]) for group in groups if group in chosen]
         return best
 
-    def _best_head(self, kind: str, group: str, pair: tuple[int, int]) -> Fields:
+    def _best_head(self, kind: str, group: str, pair: Head) -> Fields:
         counts = self.counted[kind][group]
         return {
             "kind": kind,
@@ -429,7 +429,7 @@ class HeadTable:
             raise ValueError(f"{path}: cannot read the audit ({error}); run grounded-attention heads again") from error
 
 
-def head_entry(counts: HeadCounts, pair: tuple[int, int]) -> Fields:
+def head_entry(counts: HeadCounts, pair: Head) -> Fields:
     """A chosen head and its scores, as JSON types."""
     means = {}
     for name in MEASURES:

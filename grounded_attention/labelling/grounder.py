@@ -22,7 +22,7 @@ from grounded_attention.processing.region_detection import model_provenance
 from grounded_attention.processing.region_extraction import clip_boxes, suppress
 from grounded_attention.processing.sequence_layouts import check_tokenizer
 from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
-from grounded_attention.utils.named_types import Batch, Columns, Fields
+from grounded_attention.utils.named_types import Batch, Columns, Fields, Span
 from grounded_attention.utils.plain_text import explained
 
 # Scores are stored in the open interval (0, 1); a sigmoid in float32 reaches both ends.
@@ -226,7 +226,7 @@ class AttentionGrounder:
 
 def _by_phrase(example: Example, inputs: Batch, pointed: Sequence[Columns]) -> list[Candidates]:
     """Groups the pipeline's list by phrase; the pipeline sorts phrases by their spans."""
-    spans: dict[tuple[int, int], list[Columns]] = {}
+    spans: dict[Span, list[Columns]] = {}
     for region in pointed:
         spans.setdefault((region["start"], region["end"]), []).append(region)
     # The pipeline uses the size of the table's record, which may be that of a smaller copy of the image.

@@ -6,7 +6,6 @@ pseudo_labels.json           manifest: provenance and checksum; written last
 pseudo_labels.partial.json   exists instead while captions are labelled, beside the folder parts/
 """
 
-import os
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,7 +21,7 @@ from grounded_attention.dataset_scripts.hub.tables import table_folder
 from grounded_attention.dataset_scripts.regions.rows import check_boxes
 from grounded_attention.processing.phrase import read_phrase
 from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
-from grounded_attention.utils.named_types import Columns, Fields, Row
+from grounded_attention.utils.named_types import AnyPath, Columns, Fields, Row
 from grounded_attention.utils.safe_paths import path_below
 
 from . import MANIFEST
@@ -66,7 +65,7 @@ class PseudoLabels:
         [[0.1, 0.2, 0.4, 0.9]]
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: AnyPath) -> None:
         self.path = Path(folder).absolute()
         self.info: Fields = KIND.read_finished(self.path, _is_valid)
         [shard] = self.info["shards"]
@@ -80,7 +79,7 @@ class PseudoLabels:
             raise DataError(problem, file=self.file, found=str(error), hint=_COPY_HINT) from error
 
     @classmethod
-    def open(cls, place: str | os.PathLike[str]) -> "PseudoLabels":
+    def open(cls, place: AnyPath) -> "PseudoLabels":
         """Opens pseudo-labels in a folder or on the Hub."""
         return cls(table_folder(place, KIND, (FILE,), lambda folder: cls(folder).verify()))
 

@@ -3,7 +3,6 @@
 
 import hashlib
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,7 +25,7 @@ from grounded_attention.dataset_scripts.files.manifests import (
 )
 from grounded_attention.dataset_scripts.regions.extraction_run import join_processes
 from grounded_attention.tasks.caption_rows import KEPT, to_rows
-from grounded_attention.utils.named_types import Columns, Fields, Row
+from grounded_attention.utils.named_types import AnyPath, Columns, Fields, Row, Size
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.processes import folder_lock
 from grounded_attention.utils.whole_files import delete_folder, make_folder
@@ -70,7 +69,7 @@ def label_captions(
     rows: datasets.Dataset,
     phrases: PhraseSource,
     grounder: Grounder,
-    output: str | os.PathLike[str],
+    output: AnyPath,
     image_path: ImagePath,
     *,
     source: Columns,
@@ -224,7 +223,7 @@ class _Labeller:
             raise DataError(str(error), where=where, hint=hint) from error
 
 
-def _size(row: Row, image: Image.Image | None) -> tuple[int, int]:
+def _size(row: Row, image: Image.Image | None) -> Size:
     """The size of the image, from the picture or the row, which must agree."""
     written = (row.get("width"), row.get("height"))
     where = f"caption {row['caption_id']}, image {row['image_id']}"

@@ -15,7 +15,7 @@ from transformers import AutoModelForZeroShotObjectDetection, Florence2ForCondit
 from grounded_attention.labelling import FLORENCE
 from grounded_attention.modeling.finite_numbers import finite_scores
 from grounded_attention.processing.region_detection import KEEP_ALL, dictionary_digest, model_provenance
-from grounded_attention.utils.named_types import Fields
+from grounded_attention.utils.named_types import Fields, Span
 from grounded_attention.utils.plain_text import explained
 
 from .grounder import Candidates, Example, load_grounding_model, visible
@@ -168,7 +168,7 @@ class ZeroShotGrounder:
             candidates.append(by_phrase)
         return candidates
 
-    def _prompt(self, example: Example) -> tuple[str, list[tuple[int, int]]]:
+    def _prompt(self, example: Example) -> tuple[str, list[Span]]:
         """The text for Grounding DINO, and the characters of each phrase in it."""
         if self.prompt == "caption":
             text = example.text.rstrip()
@@ -176,7 +176,7 @@ class ZeroShotGrounder:
                 text += "."
             return text, [(phrase.start, phrase.end) for phrase in example.phrases]
         queries = [clean(phrase.text) for phrase in example.phrases]
-        places: dict[str, tuple[int, int]] = {}
+        places: dict[str, Span] = {}
         text = ""
         for query in filter(None, dict.fromkeys(queries)):
             start = len(text) + bool(text)
@@ -240,7 +240,7 @@ def clean(phrase: str) -> str:
     return " ".join(phrase.lower().replace(".", " ").split())
 
 
-def _tokens(offsets: Tensor, span: tuple[int, int]) -> Tensor:
+def _tokens(offsets: Tensor, span: Span) -> Tensor:
     """The tokens (T,) bool that share a character with a span; padding and special tokens are empty."""
     start, end = span
     return (offsets[:, 0] < end) & (offsets[:, 1] > start) & (offsets[:, 1] > offsets[:, 0])

@@ -38,7 +38,7 @@ from grounded_attention.supervision.supervise import (
     reads_image_apart,
     unwrap_model,
 )
-from grounded_attention.utils.named_types import Batch, Fields
+from grounded_attention.utils.named_types import Batch, Fields, Head
 
 from .sequences import RowReader, Sequenced, Word
 from .two_hop import join_hops
@@ -346,7 +346,7 @@ def contributions(
     reader: PathReader,
     rows: Sequence[int],
     directions: Tensor,
-    heads: Collection[tuple[int, int]] = (),
+    heads: Collection[Head] = (),
     through: Sequence[int] = (),
 ) -> Tensor:
     """What each position adds to a logit of each row, through some heads or all.
@@ -383,7 +383,7 @@ def word_contributions(
     patches: PatchGroundingProcessor,
     whole: Sequenced,
     shift: int,
-    heads: Collection[tuple[int, int]] = (),
+    heads: Collection[Head] = (),
     against: Mapping[str, str] | None = None,
     reader: PathReader | None = None,
     through: Sequence[int] = (),

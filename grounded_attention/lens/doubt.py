@@ -13,6 +13,7 @@ from torch import Tensor
 
 from grounded_attention.heads.heads_file import ChosenHeads
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from grounded_attention.utils.named_types import Head
 
 from .contributions import read_path, word_contributions, word_weights
 from .forms import FLOOR
@@ -20,7 +21,7 @@ from .sequences import Sequenced, Word, words_before
 
 
 def word_evidence(
-    model: Any, patches: PatchGroundingProcessor, whole: Sequenced, heads: Sequence[tuple[int, int]]
+    model: Any, patches: PatchGroundingProcessor, whole: Sequenced, heads: Sequence[Head]
 ) -> tuple[tuple[Word, ...], Tensor]:
     """The words of an answer, and what is known of each, read in one pass.
 

@@ -11,7 +11,7 @@ import torch
 from grounded_attention.heads.doubt_model import DoubtModel, check_kinds
 from grounded_attention.heads.examples import AuditExample, Images, find_picture
 from grounded_attention.metrics.classification import auroc, calibration_error
-from grounded_attention.metrics.significance import Estimate
+from grounded_attention.metrics.significance import Estimates
 from grounded_attention.utils.progress import with_progress
 
 from .doubt import word_evidence
@@ -103,7 +103,7 @@ def judge_nouns(
                     yield JudgedNoun(values, {*there}.isdisjoint(means), number == 1, image_id)
 
 
-def measure_doubt(doubt: DoubtModel, judged: Sequence[JudgedNoun]) -> dict[str, Estimate]:
+def measure_doubt(doubt: DoubtModel, judged: Sequence[JudgedNoun]) -> Estimates:
     """How well doubt tells nouns that name nothing: `auroc`, that of the `log-probability alone`, the `gain` over
     it, paired by image, and `calibration error`.
     """

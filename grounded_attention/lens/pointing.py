@@ -17,7 +17,7 @@ from grounded_attention.supervision.actor import HEAD, Actor
 from grounded_attention.supervision.registry import get_method
 from grounded_attention.supervision.soft_attention import POINTER
 from grounded_attention.supervision.supervise import find_encoder, model_device, supervise, unwrap_model
-from grounded_attention.utils.named_types import Fields
+from grounded_attention.utils.named_types import Corners, Fields
 from grounded_attention.utils.open_images import open_image
 
 from .exchanges import GivenHeads, ready
@@ -47,7 +47,7 @@ class Pointed:
     points: tuple[Point, ...]
     scores: tuple[float, ...]
     cells: np.ndarray
-    frame: tuple[float, float, float, float]
+    frame: Corners
     crops: tuple[tuple[int, int, int, int], ...]
     source: str
 
@@ -140,7 +140,7 @@ def point(
 @torch.no_grad()
 def _anchor_map(
     model: Any, patches: PatchGroundingProcessor, picture: Image.Image, text: str, anchor: str
-) -> tuple[np.ndarray, tuple[float, float, float, float], Any]:
+) -> tuple[np.ndarray, Corners, Any]:
     """The map (Y, X) of the anchor that answers a text, the part of the image that it covers, and the method."""
     answers = bool(getattr(patches.processor, "chat_template", None) or patches.tokenizer.chat_template)
     start = 0 if answers else len(text) + 1  # the text may have the anchor too

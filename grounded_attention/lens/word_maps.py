@@ -23,7 +23,7 @@ from grounded_attention.heads.boxes import GroundedBox, ground_box
 from grounded_attention.heads.maps import BOX_RULE, TokenGrid
 from grounded_attention.heads.points import map_points
 from grounded_attention.utils.extras import require
-from grounded_attention.utils.named_types import Fields
+from grounded_attention.utils.named_types import Corners, Fields, Head, Size
 from grounded_attention.utils.whole_files import write_text
 from grounded_attention.utils.whole_words import find_words
 
@@ -53,11 +53,11 @@ class WordMap:
     text: str
     image: int
     cells: np.ndarray
-    frame: tuple[float, float, float, float]
-    box: tuple[float, float, float, float]
+    frame: Corners
+    box: Corners
     share: float
-    heads: tuple[tuple[int, int], ...]
-    size: tuple[int, int]
+    heads: tuple[Head, ...]
+    size: Size
     box_share: float = 1.0
 
     @cached_property
@@ -116,7 +116,7 @@ class Lens:
     words: tuple[Word, ...]
     texts: tuple[str, ...]
     images: tuple[Image.Image, ...]
-    heads: tuple[tuple[int, int], ...]
+    heads: tuple[Head, ...]
     heads_from: str
     form: tuple[str, ...]
     attention: np.ndarray

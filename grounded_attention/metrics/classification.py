@@ -11,7 +11,7 @@ from torch import Tensor
 
 from grounded_attention.supervision import GroundingAlignment
 from grounded_attention.supervision.method import RowGenerators, fixed_generator
-from grounded_attention.utils.named_types import Columns, Fields
+from grounded_attention.utils.named_types import Batch, Columns, Fields
 
 from .item_scores import StreamingMetric
 from .significance import Estimate, estimate_statistic
@@ -34,7 +34,7 @@ class ClassificationAccuracy(StreamingMetric):
         self.logits = logits
         self.labels = (lambda batch: batch.get(labels)) if isinstance(labels, str) else labels
 
-    def update(self, outputs: Any, batch: Mapping[str, Tensor]) -> None:
+    def update(self, outputs: Any, batch: Batch) -> None:
         """Counts one batch."""
         labels = self.labels(batch)
         if labels is None:
@@ -76,15 +76,15 @@ class AlignmentAccuracy(StreamingMetric):
         super().__init__()
         self.method = method
 
-    def prepare_batch(self, batch: Mapping[str, Tensor], generators: RowGenerators = fixed_generator) -> Fields:
+    def prepare_batch(self, batch: Batch, generators: RowGenerators = fixed_generator) -> Fields:
         """The pairs to add to a batch."""
         return self.method.prepare_batch(batch, generators)
 
-    def forward_kwargs(self, batch: Mapping[str, Tensor]) -> Fields:
+    def forward_kwargs(self, batch: Batch) -> Fields:
         """Requests the scores of the pairs."""
         return self.method.forward_kwargs(batch)
 
-    def update(self, outputs: Any, batch: Mapping[str, Tensor]) -> None:
+    def update(self, outputs: Any, batch: Batch) -> None:
         """Counts one batch."""
         drawn, labels = self.method.drawn(batch)
         right = (outputs.alignment_logits > 0) == (labels > 0)

@@ -16,7 +16,7 @@ from torch import Tensor
 from grounded_attention.utils.named_types import Batch, Fields
 
 from .item_scores import StreamingMetric
-from .significance import Estimate, estimate_ratio
+from .significance import Estimates, estimate_ratio
 
 YES = "yes"
 NO = "no"
@@ -100,7 +100,7 @@ class Described:
 
 def description_metrics(
     rows: Iterable[Described], related: Mapping[str, Sequence[str]], safe: Iterable[str], similar: Similar
-) -> dict[str, Estimate]:
+) -> Estimates:
     """`chair`: the share of nouns that are not in the picture; `cover`: of its objects, those that are named; `hal`:
     of the descriptions, those with such a noun; `cog`: of the objects that models invent there, those that are named.
 

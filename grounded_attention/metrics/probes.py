@@ -14,7 +14,7 @@ from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
 from grounded_attention.utils.whats_up import OPPOSITES
 
 from .object_hallucination import YES
-from .significance import Estimate, estimate_ratio
+from .significance import Estimates, estimate_ratio
 
 # Ref-L4's mAcc: the mean of the accuracies at these thresholds.
 THRESHOLDS = np.arange(10) * 0.05 + 0.5
@@ -31,7 +31,7 @@ class Matched:
     pair: str = ""
 
 
-def match_metrics(rows: Iterable[Matched]) -> dict[str, Estimate]:
+def match_metrics(rows: Iterable[Matched]) -> Estimates:
     """
     Scores captions and statements.
 
@@ -81,7 +81,7 @@ def match_metrics(rows: Iterable[Matched]) -> dict[str, Estimate]:
 
 def verdict_metrics(
     predicted: Sequence[str], gold: Sequence[str], image_ids: Sequence[str], positive: str = YES
-) -> dict[str, Estimate]:
+) -> Estimates:
     """`accuracy`, and `precision`, `recall` and `f1` of a positive answer: yes for POPE; no for AMBER, which looks for
     the hallucination; `yes_share`, the share of the answer yes.
     """
@@ -103,7 +103,7 @@ def box_metrics(
     gold: Sequence[Sequence[float]],
     image_ids: Sequence[str],
     wrong: Sequence[bool] | None = None,
-) -> dict[str, Estimate]:
+) -> Estimates:
     """`accuracy` (IoU of at least 0.5), `iou` (its mean), `center` (lmms-eval's Center_ACC: the middle of the
     predicted box is in the right one, edges included), `mean_accuracy` (Ref-L4's mAcc, thresholds 0.5 to 0.95),
     `answered` (a box can be read; a missing one is a miss in the others). With `wrong`, references that reviewers

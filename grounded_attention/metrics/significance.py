@@ -73,6 +73,9 @@ class Estimate:
         return Estimate(self.value - before.value, low, high, self.count)
 
 
+Estimates = dict[str, Estimate]  # name of a number -> its value and interval
+
+
 def _ends(draws: npt.NDArray[np.float64]) -> tuple[float, float]:
     low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)

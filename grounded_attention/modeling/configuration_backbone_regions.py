@@ -13,9 +13,10 @@
 # limitations under the License.
 """Configuration of region features from any vision backbone"""
 
+from ..utils.named_types import Fields
+
 from ..processing.oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
-from typing import Any
 
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
@@ -63,7 +64,7 @@ class BackboneRegionsConfig(PreTrainedConfig):
     code_places = make_auto_map("backbone_regions", "BackboneRegionsConfig", "BackboneRegionFeatures")
     sub_configs = {"backbone_config": AutoConfig}
 
-    backbone_config: dict[str, Any] | PreTrainedConfig | None = None
+    backbone_config: Fields | PreTrainedConfig | None = None
     feature_size: int | None = None
     feature_stride: int | None = None
     roi_size: int = 7

@@ -13,9 +13,11 @@
 # limitations under the License.
 """VisualBERT model configuration"""
 
+from ..utils.named_types import Fields
+
 from ..processing.oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
-from typing import Any, Literal
+from typing import Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers.utils import auto_docstring
@@ -105,7 +107,7 @@ class VisualBERTConfig(PipelineEntry, TextFirstPooledConfig, OneStreamConfig):
     phrase_scorer: Literal["single_head", "self_attention"] = "single_head"
 
     @classmethod
-    def adapt_fields(cls, fields: dict[str, Any]) -> dict[str, Any]:
+    def adapt_fields(cls, fields: Fields) -> Fields:
         """Converts the fields of the VisualBERT in transformers to the fields of this family."""
         if fields.get("model_type") != _THEIR_MODEL_TYPE:
             return fields

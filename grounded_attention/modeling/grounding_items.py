@@ -16,6 +16,7 @@ from PIL import Image
 
 from ..processing.phrase import Phrase, read_phrase
 from ..processing.region_boxes import check_pixel_boxes
+from ..utils.named_types import Size
 from ..utils.whole_words import find_words, whole_words
 
 SPACY_MODEL = "en_core_web_sm"
@@ -119,7 +120,7 @@ class GroundingItem:
     caption: str
     phrases: list[Phrase]  # spans of the caption
     image: Image.Image | None = None  # the image, if it is needed
-    size: tuple[int, int] | None = None  # width and height in pixels; required if boxes are given
+    size: Size | None = None  # width and height in pixels; required if boxes are given
     boxes: np.ndarray | None = None  # (n, 4): `(x1, y1, x2, y2)` divided by width and height, float32
     features: np.ndarray | None = None  # (n, D): region features
     scores: list[float] | None = None  # the detector's score of each region
@@ -139,7 +140,7 @@ class GroundingItem:
         return self.known_boxes * np.tile(np.asarray(size, np.float32), 2)
 
 
-def image_size(image: Image.Image | None, size: Any) -> tuple[int, int] | None:
+def image_size(image: Image.Image | None, size: Any) -> Size | None:
     """Width and height in pixels: `size`, or the size of the image. `ValueError` if they differ."""
     if size is None:
         if image is None:
@@ -151,7 +152,7 @@ def image_size(image: Image.Image | None, size: Any) -> tuple[int, int] | None:
     return width, height
 
 
-def normalise(boxes: Any, size: tuple[int, int] | None) -> np.ndarray:
+def normalise(boxes: Any, size: Size | None) -> np.ndarray:
     """Boxes in pixels, clipped to the image and divided by its size: (n, 4) float32. `ValueError` if malformed."""
     if size is None:
         raise ValueError("boxes are in pixels: give the image or image_size too")

@@ -18,7 +18,8 @@ Text and regions are two streams that meet in the cross layers. Embeddings and h
 transformers, with the same names of weights; the layers work with every attention back end.
 """
 
-from .sequence_inputs import check_regions
+from ..utils.named_types import Columns, Fields
+from .sequence_inputs import Queries, check_regions
 
 from ..processing.oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
@@ -131,7 +132,7 @@ class LXMERTCrossLayer(GradientCheckpointingLayer):
         text: Tensor,
         regions: Tensor,
         masks: Mapping[Any, Any],
-        packing: Mapping[str, Any],
+        packing: Columns,
         requests: Mapping[Any, Any],
     ) -> tuple[Tensor, Tensor, list[Any]]:
         """New states of text and regions, and the reports of the four calls; see [`TwoStreams.run_cross`]."""
@@ -254,7 +255,7 @@ class LXMERTModel(TextFirstPooling, LXMERTPreTrainedModel):
         region_boxes: Tensor | None = None,
         region_attention_mask: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
-        grounding_queries: dict[str, tuple[Tensor, Tensor]] | None = None,
+        grounding_queries: Queries | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | TwoStreamModelOutput:
         inputs_embeds = embed_words(self.embeddings.word_embeddings, input_ids, inputs_embeds)
@@ -403,7 +404,7 @@ class LXMERTForPreTraining(PhraseHeads, LXMERTPreTrainedModel):
         region_boxes: Tensor | None = None,
         region_attention_mask: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
-        grounding_queries: dict[str, tuple[Tensor, Tensor]] | None = None,
+        grounding_queries: Queries | None = None,
         masked_regions: Tensor | None = None,
         predicted_regions: Tensor | None = None,
         region_feature_targets: Tensor | None = None,
@@ -446,7 +447,7 @@ class LXMERTForPreTraining(PhraseHeads, LXMERTPreTrainedModel):
 
     def _predict(
         self, outputs: Any, attention_mask: Any, region_attention_mask: Any, labels: Any, text_only: Any
-    ) -> tuple[dict[str, Any], list[Loss]]:
+    ) -> tuple[Fields, list[Loss]]:
         """The scores of all heads, by their names in the output, and the losses of masked words."""
         words = (outputs.text_hidden_state, attention_mask, labels, text_only, self.config.unpad)
         logits, losses = score_words(self.cls.predictions, *words)
@@ -462,7 +463,7 @@ class LXMERTForPreTraining(PhraseHeads, LXMERTPreTrainedModel):
         return predicted, losses
 
     def _region_losses(
-        self, predictions: Mapping[str, Any], targets: Mapping[str, Any], predicted: Any, features: Any, mask: Any
+        self, predictions: Columns, targets: Columns, predicted: Any, features: Any, mask: Any
     ) -> list[Loss]:
         """The losses of the given targets of regions."""
         losses = []

@@ -18,7 +18,8 @@ Text and regions are two streams that meet in co-attention layers. The first reg
 weights are those of the public checkpoints, with `vilbert` instead of `bert`.
 """
 
-from .sequence_inputs import check_regions
+from ..utils.named_types import Columns
+from .sequence_inputs import Queries, check_regions
 
 from ..processing.oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
@@ -204,7 +205,7 @@ class ViLBertCrossProjections(nn.Module):
         text: Tensor,
         regions: Tensor,
         masks: Mapping[Any, Any],
-        packing: Mapping[str, Any],
+        packing: Columns,
         requests: Mapping[Any, Any],
     ) -> tuple[Tensor, Tensor, list[Any]]:
         """Contexts of text and regions, and the reports of both directions; see [`TwoStreams.run_cross`]."""
@@ -384,7 +385,7 @@ class ViLBertModel(ViLBertPreTrainedModel):
         region_attention_mask: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         task_ids: Tensor | None = None,
-        grounding_queries: dict[str, tuple[Tensor, Tensor]] | None = None,
+        grounding_queries: Queries | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | TwoStreamModelOutput:
         inputs_embeds = embed_words(self.embeddings.word_embeddings, input_ids, inputs_embeds)
@@ -499,7 +500,7 @@ class ViLBertForPreTraining(WordHead, PhraseHeads, ViLBertPreTrainedModel):
         region_attention_mask: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         task_ids: Tensor | None = None,
-        grounding_queries: dict[str, tuple[Tensor, Tensor]] | None = None,
+        grounding_queries: Queries | None = None,
         masked_regions: Tensor | None = None,
         predicted_regions: Tensor | None = None,
         region_feature_targets: Tensor | None = None,
@@ -752,7 +753,7 @@ class ViLBertForMultiTask(WordHead, ViLBertPreTrainedModel):
         region_attention_mask: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         task_ids: Tensor | None = None,
-        grounding_queries: dict[str, tuple[Tensor, Tensor]] | None = None,
+        grounding_queries: Queries | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | ViLBertMultiTaskOutput:
         texts = (input_ids, attention_mask, token_type_ids)

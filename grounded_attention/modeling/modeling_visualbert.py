@@ -18,11 +18,11 @@ The sequence has fixed columns, [text T][regions R]. Embeddings and heads are th
 with the same names of weights. The encoder is that of BERT, with every attention back end.
 """
 
-from .sequence_inputs import check_regions
+from ..utils.named_types import Columns
+from .sequence_inputs import Queries, check_regions
 
 from ..processing.oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -240,7 +240,7 @@ class VisualBERTModel(TextFirstPooling, VisualBERTPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         region_token_type_ids: Tensor | None = None,
         image_text_alignment: Tensor | None = None,
-        grounding_queries: dict[str, tuple[Tensor, Tensor]] | None = None,
+        grounding_queries: Queries | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | GroundedModelOutput:
         inputs_embeds = embed_words(self.embeddings.word_embeddings, input_ids, inputs_embeds)
@@ -357,7 +357,7 @@ class VisualBERTForPreTraining(WordHead, PhraseHeads, VisualBERTPreTrainedModel)
         inputs_embeds: Tensor | None = None,
         region_token_type_ids: Tensor | None = None,
         image_text_alignment: Tensor | None = None,
-        grounding_queries: dict[str, tuple[Tensor, Tensor]] | None = None,
+        grounding_queries: Queries | None = None,
         labels: Tensor | None = None,
         relationship_labels: Tensor | None = None,
         phrase_mask: Tensor | None = None,
@@ -469,7 +469,7 @@ class VisualBERTForVisualReasoning(VisualBERTClassifier, ReasoningTask, VisualBE
         self.make_classifier(len(config.answers), config.pooled_hidden_size)
         self.post_init()
 
-    def _encode_images(self, inputs: Mapping[str, Any], kwargs: Mapping[str, Any]) -> Any:
+    def _encode_images(self, inputs: Columns, kwargs: Columns) -> Any:
         return self.base_model(**inputs, return_dict=True, **kwargs)
 
 

@@ -23,7 +23,8 @@ Boxes are not changed. In the public code they end at the last pixel: the whole 
 by (w, h). The processors of this package return (0, 0, 1, 1).
 """
 
-from .sequence_inputs import refuse_alone
+from ..utils.named_types import Columns, Fields
+from .sequence_inputs import Queries, refuse_alone
 
 from ..processing.oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
@@ -394,7 +395,7 @@ class VLBertModel(VLBertPreTrainedModel):
         image_sizes: Tensor | None = None,
         token_regions: Tensor | None = None,
         region_linguistic_embeds: Tensor | None = None,
-        grounding_queries: dict[str, tuple[Tensor, Tensor]] | None = None,
+        grounding_queries: Queries | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | VLBertModelOutput:
         inputs_embeds = embed_words(self.embeddings.word_embeddings, input_ids, inputs_embeds)
@@ -623,7 +624,7 @@ class VLBertForPreTraining(PhraseHeads, VLBertPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         pixel_values: Tensor | None = None,
         image_sizes: Tensor | None = None,
-        grounding_queries: dict[str, tuple[Tensor, Tensor]] | None = None,
+        grounding_queries: Queries | None = None,
         masked_regions: Tensor | None = None,
         text_only: Tensor | None = None,
         labels: Tensor | None = None,
@@ -635,7 +636,7 @@ class VLBertForPreTraining(PhraseHeads, VLBertPreTrainedModel):
         alignment_pairs: Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | PreTrainingOutput:
-        regions: dict[str, Any] = {
+        regions: Fields = {
             "region_features": region_features,
             "region_boxes": region_boxes,
             "region_attention_mask": region_attention_mask,
@@ -677,7 +678,7 @@ class VLBertForPreTraining(PhraseHeads, VLBertPreTrainedModel):
         region_attention_mask: Any,
         pixel_values: Any,
         image_sizes: Any,
-    ) -> dict[str, Any]:
+    ) -> Fields:
         """The region inputs of [`VLBertModel`], with masked regions hidden."""
         if region_features is None and pixel_values is None:
             # Text only; a collator may still add masks without columns.
@@ -844,7 +845,7 @@ class VLBertForMultipleChoice(ChoosingTask, VLBertPreTrainedModel):
             adapted.add(f"choice_head.classifier.{part}")
         return adapted
 
-    def _encode_choices(self, choices: Choices, queries: Any, inputs: Mapping[str, Any]) -> Any:
+    def _encode_choices(self, choices: Choices, queries: Any, inputs: Columns) -> Any:
         inputs = dict(inputs)
         pixels = (inputs.pop("pixel_values", None), inputs.pop("image_sizes", None))
         if pixels != (None, None):

@@ -4,13 +4,14 @@
 Shape letters: n regions of an image, D features of a region.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from ..utils.boxes import same_shape
+from ..utils.named_types import Columns
 from .grounding_items import GroundingItem, download_image, image_size, is_url, normalise, of_each, rows_of_boxes
 from .region_feature_models import load_region_features
 
@@ -66,7 +67,7 @@ class RegionSource:
 
     # Of one caption
 
-    def _take_record(self, item: GroundingItem, inputs: Mapping[str, Any]) -> None:
+    def _take_record(self, item: GroundingItem, inputs: Columns) -> None:
         """Sets the regions of a record; for a model that reads pixels only the boxes, without features."""
         extra = [name for name in ("boxes", "features", "scores", "labels") if inputs.get(name) is not None]
         if extra:
@@ -102,7 +103,7 @@ class RegionSource:
             item.features = np.asarray(record.features, np.float32)
             self._check_source(record)
 
-    def _take_regions(self, item: GroundingItem, inputs: Mapping[str, Any]) -> None:
+    def _take_regions(self, item: GroundingItem, inputs: Columns) -> None:
         """Sets the given boxes, or the image for the detector."""
         boxes = inputs.get("boxes")
         features = inputs.get("features")

@@ -6,6 +6,8 @@ The pipeline is saved with every checkpoint, uses the processor of the checkpoin
 Shape letters: B batch, L layers, H heads, T text, R regions, P phrases, n regions of an image.
 """
 
+from ..utils.named_types import Fields, Head
+
 from ..processing.oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -225,10 +227,10 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
             return []
         return super().__call__(inputs, **kwargs)
 
-    def _sanitize_parameters(self, **parameters: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    def _sanitize_parameters(self, **parameters: Any) -> tuple[Fields, Fields, Fields]:
         names = ("layer", "head", "heads", "words")
-        chosen: dict[str, Any] = {name: parameters.pop(name) for name in names if name in parameters}
-        kept: dict[str, Any] = {name: parameters.pop(name) for name in ("top_k", "threshold") if name in parameters}
+        chosen: Fields = {name: parameters.pop(name) for name in names if name in parameters}
+        kept: Fields = {name: parameters.pop(name) for name in ("top_k", "threshold") if name in parameters}
         if parameters:
             raise TypeError(
                 f"unknown: {', '.join(sorted(parameters))}; known are layer, head, heads, words, top_k, "
@@ -245,9 +247,9 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
         inputs: Any,
         num_workers: int,
         batch_size: int,
-        preprocess_params: dict[str, Any],
-        forward_params: dict[str, Any],
-        postprocess_params: dict[str, Any],
+        preprocess_params: Fields,
+        forward_params: Fields,
+        postprocess_params: Fields,
     ) -> Iterator:
         """As in every pipeline, with a different collation function: the processor pads inputs of unequal length."""
         kind = PipelineDataset if hasattr(inputs, "__len__") else PipelineIterator
@@ -308,9 +310,9 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
         input_tensors: dict[str, list[GroundingItem]],
         layer: int | None = None,
         head: int | None = None,
-        heads: Sequence[tuple[int, int]] | None = None,
+        heads: Sequence[Head] | None = None,
         words: str = "mean",
-    ) -> dict[str, Any]:
+    ) -> Fields:
         """The attention of each item's phrases over its regions: `weights` (P, n) float32."""
         items = input_tensors["items"]
         calls = self.model.config.grounding_calls
@@ -336,7 +338,7 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
 
     def _encode(self, items: Sequence[GroundingItem]) -> Any:
         """The output of the processor for the batch, on the pipeline's device; the order of regions is unchanged."""
-        visual: dict[str, Any] = {"images": [item.image for item in items]}
+        visual: Fields = {"images": [item.image for item in items]}
         if not self.reads_pixels:
             visual = {"region_features": [item.features for item in items]}
         limit = self.processor.max_regions
@@ -352,7 +354,7 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
             self.processor.max_regions = limit
         return batch.to(self.device)
 
-    def _attention(self, batch: Any, layers: Sequence[int], chosen: Sequence[tuple[int, int]] | None) -> Tensor:
+    def _attention(self, batch: Any, layers: Sequence[int], chosen: Sequence[Head] | None) -> Tensor:
         """(B, P, R) float32: mean over a phrase's tokens and the chosen heads, or all heads of the layers."""
         regions = batch["region_candidate_mask"].bool()
         mask = batch["phrase_mask"].float()
@@ -381,8 +383,8 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
     # The output
 
     def postprocess(  # type: ignore[override]
-        self, model_outputs: dict[str, Any], top_k: int | None = 1, threshold: float | None = None
-    ) -> list[dict[str, Any]]:
+        self, model_outputs: Fields, top_k: int | None = 1, threshold: float | None = None
+    ) -> list[Fields]:
         """The regions of each phrase, see `__call__`."""
         entry = model_outputs["items"]
         if isinstance(entry, list):

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from transformers.utils import logging
 
+from ..utils.named_types import Columns, Fields
+
 # The logger of loading in transformers, so that its verbosity and handlers apply here too.
 logger = logging.get_logger("transformers.modeling_utils")
 
@@ -91,7 +93,7 @@ class PretrainingHandover:
         return model
 
     @classmethod
-    def _find_source(cls, name: Any, kwargs: Mapping[str, Any]) -> Any:
+    def _find_source(cls, name: Any, kwargs: Columns) -> Any:
         """The class of this family that saved a checkpoint; `None` for an unknown class."""
         if name is None or "gguf_file" in kwargs:
             return None
@@ -119,7 +121,7 @@ class PretrainingHandover:
         return classes
 
     @classmethod
-    def _load_weights(cls, name: Any, source: Any, model_args: tuple, kwargs: dict[str, Any]) -> tuple[Any, dict]:
+    def _load_weights(cls, name: Any, source: Any, model_args: tuple, kwargs: Fields) -> tuple[Any, dict]:
         """Loads base model and declared heads of a checkpoint of `source` (`None`: this class), with loading info."""
         heads = {} if source is None or source._is_base_class() else cls._heads_from_pretraining
         renamings = {"^" + re.escape(there): here for there, here in heads.items()}
@@ -145,7 +147,7 @@ class PretrainingHandover:
         return model, info
 
     @torch.no_grad()
-    def _reset_other_heads(self, info: dict[str, Any]) -> None:
+    def _reset_other_heads(self, info: Fields) -> None:
         """Initialises again a head that got weights from a different head of another class with the same name."""
         here = tuple(self._heads_from_pretraining.values())
         weights: Any = self.state_dict().keys() - info["missing_keys"] - self.all_tied_weights_keys.keys()
@@ -174,7 +176,7 @@ class PretrainingHandover:
         """The name in this model of a weight in a head of pre-training; other names do not change."""
         return _rename(name, self._heads_from_pretraining)
 
-    def _adapt_weights(self, name: Any, source: Any, info: dict[str, Any], kwargs: Mapping[str, Any]) -> set[str]:
+    def _adapt_weights(self, name: Any, source: Any, info: Fields, kwargs: Columns) -> set[str]:
         """Calls `_adapt_pretraining_weights` with the heads of `_heads_to_adapt`."""
         heads: dict[str, Tensor] = {}
         config = None
@@ -220,12 +222,12 @@ def _without_report() -> Iterator[None]:
         logger.removeFilter(is_other)  # type: ignore[arg-type]
 
 
-def _find_new(info: Mapping[str, Any]) -> set[str]:
+def _find_new(info: Columns) -> set[str]:
     """Names of the weights that were not loaded from the checkpoint."""
     return {*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])}
 
 
-def describe_loading(model: Any, name: Any, info: Mapping[str, Any]) -> str | None:
+def describe_loading(model: Any, name: Any, info: Columns) -> str | None:
     """Describes in one line which weights of a model are taken from a checkpoint and new, and which were left."""
     if "handover" in info or not (info["unexpected_keys"] or _find_new(info)):
         return info.get("handover")
@@ -249,7 +251,7 @@ def _check_filled(model: Any, name: Any, filled: Mapping[str, set[str]]) -> None
             raise ValueError(f"{name}: cannot set {key}, which is offloaded to disk; load without offloading.")
 
 
-def _describe(model: Any, name: Any, source: Any, info: Mapping[str, Any], filled: Mapping[str, set[str]]) -> str:
+def _describe(model: Any, name: Any, source: Any, info: Columns, filled: Mapping[str, set[str]]) -> str:
     """One line: how many weights were taken, and the modules of those that are new, left, or filled."""
     new = _find_new(info)
     taken = set(model.state_dict()).difference(model.all_tied_weights_keys, new, *filled.values())

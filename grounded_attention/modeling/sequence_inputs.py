@@ -5,13 +5,15 @@ Shape letters: B batch, C choices, T text, R regions, D hidden.
 """
 
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from ..utils.named_types import Columns, Fields
 from .attention_calls import DIRECTION_STREAMS
+
+Queries = dict[str, tuple[Tensor, Tensor]]  # direction -> rows and columns whose attention is reported
 
 # Outputs of a processor that a model may not use. They are dropped so that `model(**processor(...))` works.
 UNREAD_INPUTS = (
@@ -40,7 +42,7 @@ def asking_tokens(phrase_mask: Tensor, words: str) -> Tensor:
     return phrase_mask * (asking + 1 == places)
 
 
-def drop_unread(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def drop_unread(kwargs: Columns) -> Fields:
     """The keyword arguments without [`UNREAD_INPUTS`]."""
     if kwargs.get("region_token_type_ids") is not None:
         raise ValueError(
@@ -106,7 +108,7 @@ def check_regions(
     batch_size: int,
     field: str,
     width: int,
-    kwargs: Mapping[str, Any],
+    kwargs: Columns,
     reads_boxes: bool = True,
 ) -> None:
     """Checks the region inputs of a model without a pixel network; if it reads boxes, they belong to the features."""
@@ -145,7 +147,7 @@ def get_first_state(text_states: Tensor, text_mask: Tensor) -> Tensor:
     return text_states.gather(1, first[:, None, None].expand(-1, 1, text_states.shape[-1]))[:, 0]
 
 
-def check_directions(grounding_queries: Mapping[str, Any]) -> Mapping[str, Any]:
+def check_directions(grounding_queries: Columns) -> Columns:
     """Raises `ValueError` if `grounding_queries` has an unknown direction; returns it."""
     unknown = set(grounding_queries) - set(DIRECTION_STREAMS)
     if unknown:
@@ -156,9 +158,7 @@ def check_directions(grounding_queries: Mapping[str, Any]) -> Mapping[str, Any]:
     return grounding_queries
 
 
-def locate_queries(
-    grounding_queries: dict[str, tuple[Tensor, Tensor]], text_length: int
-) -> tuple[tuple[Tensor, Tensor], ...]:
+def locate_queries(grounding_queries: Queries, text_length: int) -> tuple[tuple[Tensor, Tensor], ...]:
     """Converts token and region indices to positions in the sequence [text][regions]."""
     check_directions(grounding_queries)
     located = []
@@ -229,9 +229,7 @@ class Choices(NamedTuple):
             return tensor[:, None].expand(-1, self.num_choices, *tensor.shape[1:]).flatten(0, 1)
         return tensor.flatten(0, 1)
 
-    def flatten_queries(
-        self, queries: dict[str, tuple[Tensor, Tensor]] | None
-    ) -> dict[str, tuple[Tensor, Tensor]] | None:
+    def flatten_queries(self, queries: Queries | None) -> Queries | None:
         """Reshapes grounding queries (B, C, ...) to (B * C, ...); those of shape (B * C, ...) do not change."""
         if queries is None:
             return None

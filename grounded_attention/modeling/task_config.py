@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
+from ..utils.named_types import Fields
 from .attention_calls import AttentionCall, one_stream_calls
 
 # Suffix of a class name -> the Auto class that finds the class. `AutoModel` is for the base model only.
@@ -35,7 +36,7 @@ def make_auto_map(model_type: str, *names: str) -> dict[str, str]:
 
 
 # The content of `custom_pipelines` in config.json, in the form of transformers.
-CUSTOM_PIPELINES: dict[str, dict[str, Any]] = {
+CUSTOM_PIPELINES: dict[str, Fields] = {
     "visual-grounding": {
         "impl": "pipeline_visual_grounding.VisualGroundingPipeline",
         "pt": ["AutoModel"],
@@ -52,7 +53,7 @@ class PipelineEntry:
             kwargs.pop("custom_pipelines", None)
         super().__post_init__(**kwargs)  # type: ignore[misc]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Fields:
         return {**super().to_dict(), "custom_pipelines": CUSTOM_PIPELINES}  # type: ignore[misc]
 
 
@@ -180,20 +181,18 @@ class TaskConfig(PreTrainedConfig):
         super().__post_init__(**kwargs)
 
     @classmethod
-    def adapt_fields(cls, fields: dict[str, Any]) -> dict[str, Any]:
+    def adapt_fields(cls, fields: Fields) -> Fields:
         """Converts the fields of the family in transformers to those of this class; others stay unchanged."""
         return fields
 
     @classmethod
-    def get_config_dict(
-        cls, pretrained_model_name_or_path: str | os.PathLike, **kwargs: Any
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+    def get_config_dict(cls, pretrained_model_name_or_path: str | os.PathLike, **kwargs: Any) -> tuple[Fields, Fields]:
         """Reads a saved configuration, of this family or of the one in transformers, as fields of this one."""
         fields, rest = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
         return cls.adapt_fields(fields), rest
 
     @classmethod
-    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+    def from_dict(cls, config_dict: Fields, **kwargs: Any) -> Any:
         """Makes a configuration from fields of this family or of the one in transformers; `kwargs` override."""
         return super().from_dict(cls.adapt_fields(config_dict), **kwargs)
 

@@ -17,7 +17,8 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, auto_docstring
 from transformers.utils.generic import can_return_tuple
 
-from .sequence_inputs import Choices, check_shape
+from ..utils.named_types import Columns, Fields
+from .sequence_inputs import Choices, Queries, check_shape
 from .task_arguments import (
     ALIGNMENT_ARGS,
     ANSWER_ARGS,
@@ -46,7 +47,6 @@ from .task_outputs import MultipleChoiceOutput, PreTrainingOutput, TaskOutput, V
 from .unpadding import apply_packed, find_packing
 
 Head = Callable[[Tensor], Tensor]
-Queries = dict[str, tuple[Tensor, Tensor]]
 
 
 def predict_hidden(
@@ -61,7 +61,7 @@ def predict_hidden(
     text_only: Tensor | None = None,
     region_targets: Mapping[str, Tensor | None] | None = None,
     relationship_labels: Tensor | None = None,
-    region_loss: Callable[[Any, Mapping[str, Any]], Loss | None] | None = None,
+    region_loss: Callable[[Any, Columns], Loss | None] | None = None,
     phrase_scores: Mapping[str, Tensor | None] | None = None,
     unpad: bool = False,
 ) -> PreTrainingOutput:
@@ -119,7 +119,7 @@ def score_words(
     return logits, [cross_entropy_sum(scored, packing.pack(group)) for group in groups]  # without rows of zeros
 
 
-def _predicted_regions(targets: Mapping[str, Any]) -> Tensor | None:
+def _predicted_regions(targets: Columns) -> Tensor | None:
     """The regions (B, R) with a target; `None` without targets."""
     labels = targets.get("region_labels")
     probs = targets.get("region_label_probs")
@@ -184,7 +184,7 @@ def leave_untrained(*modules: nn.Module | None) -> None:
             module.requires_grad_(False)
 
 
-def repeat_tasks(inputs: Mapping[str, Any], times: int) -> dict[str, Any]:
+def repeat_tasks(inputs: Columns, times: int) -> Fields:
     """Inputs of a base model of which `task_ids`, one value per row, is that of `times` rows of each example."""
     tasks = inputs.get("task_ids")
     if tasks is None:
@@ -353,7 +353,7 @@ class ChoosingTask(Task):
         """Pooled states (B * C, F) to scores (B * C, 1)."""
         return self.choice_head(pooled)
 
-    def _encode_choices(self, choices: Choices, queries: Queries | None, inputs: Mapping[str, Any]) -> Any:
+    def _encode_choices(self, choices: Choices, queries: Queries | None, inputs: Columns) -> Any:
         """The base model's output for its `inputs`, with one row per choice."""
         rows = repeat_tasks(inputs, choices.num_choices).items()
         flat = {name: choices.reshape(name, value) for name, value in rows}
@@ -452,7 +452,7 @@ class ReasoningTask(Task):
         loss = None if labels is None else mean_of(cross_entropy_sum(logits, labels))
         return task_output(outputs, loss, logits)
 
-    def _encode_images(self, inputs: Mapping[str, Any], kwargs: Mapping[str, Any]) -> Any:
+    def _encode_images(self, inputs: Columns, kwargs: Columns) -> Any:
         """The base model's output, with the pooled states of both images next to each other."""
         rows = split_images(**inputs, whole_image=self._whole_image, positions=kwargs.get("attention_queries"))
         outputs = self.base_model(**rows, return_dict=True, **repeat_tasks(kwargs, 2))
@@ -521,11 +521,11 @@ def split_images(
     positions: Any,
     whole_image: bool,
     **texts: Tensor | None,
-) -> dict[str, Any]:
+) -> Fields:
     """Splits the regions of two images into rows 2i and 2i + 1; the text is the same in both."""
     if grounding_queries is not None or positions is not None:
         raise ValueError("grounding_queries are given, but a text with two images has two rows of attention.")
-    rows: dict[str, Any] = {}
+    rows: Fields = {}
     for name, value in texts.items():
         rows[name] = None if value is None else value.repeat_interleave(2, dim=0)
     if region_features is None:

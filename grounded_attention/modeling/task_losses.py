@@ -5,16 +5,18 @@ A Trainer divides the sum by the count of all micro-batches and processes of a s
 the current batch, for the `loss` of a model. The sum has a gradient. Losses are computed in float32.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..utils.named_types import Columns
 from .sequence_inputs import check_shape
 
 Loss = tuple[Tensor, Tensor]
+Losses = dict[str, Loss]  # component -> its sum and how many terms it has
+Counts = dict[str, Tensor]  # component -> how many terms it has
 
 # Class index of an item without a label.
 UNLABELLED = -100
@@ -188,7 +190,7 @@ def _over_regions(losses: Tensor, wanted: Tensor, mask: Tensor | None, normalize
     return (total * normalizer, valid.sum())
 
 
-def region_class_loss(logits: Tensor, targets: Mapping[str, Any], of_probabilities: Any) -> Loss | None:
+def region_class_loss(logits: Tensor, targets: Columns, of_probabilities: Any) -> Loss | None:
     """The loss of the classes of masked regions; `None` without their targets."""
     labels = targets.get("region_labels")
     probs = targets.get("region_label_probs")
@@ -202,7 +204,7 @@ def region_class_loss(logits: Tensor, targets: Mapping[str, Any], of_probabiliti
     return loss(logits, target)
 
 
-def region_target_loss(config: Any, predicted: Tensor, targets: Mapping[str, Any]) -> Loss | None:
+def region_target_loss(config: Any, predicted: Tensor, targets: Columns) -> Loss | None:
     """The loss of masked regions for `config.visual_target`; `None` without its targets."""
     if config.visual_target == "classes":
         return region_class_loss(predicted, targets, divergence_sum)

@@ -18,6 +18,7 @@ from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.models.bert.modeling_bert import BertIntermediate, BertOutput, BertSelfOutput
 
+from ..utils.named_types import Columns, Fields
 from .attention_calls import DIRECTION_STREAMS, REGIONS, TEXT, AttentionCall, layer_names
 from .sequence_inputs import check_directions, check_shape
 from .unpadding import Packing, StreamAttention, find_packing, packed_lengths
@@ -87,8 +88,8 @@ class TwoStreams:
         regions: Tensor,
         text_mask: Tensor,
         region_mask: Tensor,
-        grounding_queries: Mapping[str, Any] | None,
-        kwargs: Mapping[str, Any],
+        grounding_queries: Columns | None,
+        kwargs: Columns,
     ):
         self.config = config
         self.kwargs = dict(kwargs)
@@ -127,7 +128,7 @@ class TwoStreams:
             return states
         return packing.pack(states)
 
-    def request(self, call: AttentionCall) -> dict[str, Any]:
+    def request(self, call: AttentionCall) -> Fields:
         """The arguments that tell the attention function what a call reports."""
         request = {**self.kwargs, **self.lengths.get((call.query_stream, call.key_stream), {})}
         if self.queries or self.kwargs.get("attention_mean"):

@@ -17,6 +17,8 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.bert.modeling_bert import BertLayer
 from transformers.pytorch_utils import apply_chunking_to_forward
 
+from ..utils.named_types import Fields
+
 _PACKING = "_packing"
 
 
@@ -161,7 +163,7 @@ def attend_packed_keys(
     return context.view(batch_size, length, *context.shape[-2:]), None
 
 
-def packed_lengths(mask: Tensor, length: int) -> dict[str, Any]:
+def packed_lengths(mask: Tensor, length: int) -> Fields:
     """FlashAttention's arguments for rows of `length` queries, and of the keys that the mask (B, K) leaves."""
     keys = mask.bool().sum(dim=1, dtype=torch.int32)
     counts = {"cu_seq_lens_q": torch.full_like(keys, length), "cu_seq_lens_k": keys}

@@ -16,7 +16,7 @@ from matplotlib.patheffects import withStroke
 from PIL import Image
 
 from grounded_attention.processing.image_layouts import ImageFrame
-from grounded_attention.utils.named_types import Fields
+from grounded_attention.utils.named_types import Corners, Fields, Size
 
 from .colours import BLUE, GREY, HIT, MISS, VERMILLION, scale_colours
 from .figure_style import DPI, WIDTH, panels, save
@@ -58,8 +58,8 @@ class PatchAttention:
 
     phrase: str
     map: np.ndarray
-    frame: tuple[float, float, float, float]
-    box: tuple[float, float, float, float] | None
+    frame: Corners
+    box: Corners | None
     share: float
     image: Image.Image | None = None
     top: float | None = None
@@ -119,14 +119,14 @@ def patch_figure(
 # A sheet of panels
 
 
-def _size(image: Image.Image, across: int) -> tuple[int, int]:
+def _size(image: Image.Image, across: int) -> Size:
     """Width and height in pixels of a picture of which so many stand side by side."""
     widest = min(WIDEST, WIDTH / across) - 24
     scale = min(widest / image.width, TALLEST * widest / image.height)
     return max(4, round(image.width * scale)), max(4, round(image.height * scale))
 
 
-def _panels(count: int, across: int, size: tuple[int, int], more: float) -> tuple[Figure, list[Axes]]:
+def _panels(count: int, across: int, size: Size, more: float) -> tuple[Figure, list[Axes]]:
     """Panels for pictures of a size in pixels; `more` inches are for what stands around those of a row."""
     rows = -(-count // across)
     return panels(count, across, (min(WIDEST * across, WIDTH) / DPI, rows * (size[1] / DPI + more) + 0.8))
@@ -180,7 +180,7 @@ def _draw_legend(figure: Figure, judged: bool) -> None:
 
 
 def _draw_image(
-    axes: Axes, image: Image.Image, size: tuple[int, int], boxes: np.ndarray, weights: np.ndarray, top: float = 1.0
+    axes: Axes, image: Image.Image, size: Size, boxes: np.ndarray, weights: np.ndarray, top: float = 1.0
 ) -> None:
     overlay = attention_overlay(image, boxes, weights, size, top)
     axes.imshow(np.asarray(overlay), extent=(0, 1, 1, 0), aspect="auto")
@@ -195,7 +195,7 @@ def _draw_box(axes: Axes, box: Any, halo: float, **style: Any) -> None:
     axes.add_patch(drawn)
 
 
-def _draw_word(axes: Axes, image: Image.Image, size: tuple[int, int], word: WordAttention) -> None:
+def _draw_word(axes: Axes, image: Image.Image, size: Size, word: WordAttention) -> None:
     """Draws faint outlines, over them those of the attention, unless the share is below 2%, then the gold boxes."""
     _draw_image(axes, image, size, word.boxes, word.weights)
     for region in np.argsort(word.weights, kind="stable"):
@@ -216,7 +216,7 @@ def _line_width(weight: float) -> float:
     return 1.2 + 2.6 * weight
 
 
-def _draw_share(axes: Axes, box: np.ndarray, share: str, size: tuple[int, int]) -> None:
+def _draw_share(axes: Axes, box: np.ndarray, share: str, size: Size) -> None:
     """Draws the share above the box; inside it at the upper edge of the image."""
     width, height = size
     x = float(np.clip(box[0], 4 / width, 1 - 46 / width))

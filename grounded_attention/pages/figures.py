@@ -21,7 +21,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
-from grounded_attention.utils.named_types import Columns
+from grounded_attention.utils.named_types import Columns, Head
 
 from .attention_pictures import WordAttention, attention_figure, method_comparison_figure
 from .colours import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION
@@ -49,7 +49,7 @@ def heads_figure(
     chance: float | None,
     path: str | Path,
     layers: Sequence[str] | None = None,
-    chosen: Mapping[str, Sequence[tuple[int, int]]] | None = None,
+    chosen: Mapping[str, Sequence[Head]] | None = None,
     title: str | None = None,
 ) -> Figure:
     """Draws one heat map per method, with layers on y and heads on x, counted from 0; one scale from 0 to 1.
@@ -149,7 +149,7 @@ def _name_layers(axis: Axis, layers: Sequence[str] | None) -> None:
         axis.set_ticks(range(len(layers)), list(layers))
 
 
-def _draw_heat_map(axes: Axes, method: str, values: np.ndarray, chosen: Sequence[tuple[int, int]]) -> None:
+def _draw_heat_map(axes: Axes, method: str, values: np.ndarray, chosen: Sequence[Head]) -> None:
     layers, heads = values.shape
     extent = (-0.5, heads - 0.5, -0.5, layers - 0.5)
     axes.set_facecolor("#DDDDDD")

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from grounded_attention.utils.named_types import Columns, Fields
+from grounded_attention.utils.named_types import Columns, Fields, Size
 
 from .failures import Alternative, Judged, Selection, baselines, by_group, by_kind, choose, mean_score
 from .overlay import Picture, card, draw, empty_frame
@@ -67,7 +67,7 @@ class Report:
     about: Sequence[tuple[str, str]]
     parts: Sequence[Measured]
     pictures: Mapping[str, Picture] = field(default_factory=dict)
-    sizes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    sizes: Mapping[str, Size] = field(default_factory=dict)
     seed: int = 0
 
 

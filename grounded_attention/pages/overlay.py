@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from PIL import Image
 
+from grounded_attention.utils.named_types import Corners, Size
 from grounded_attention.utils.open_images import ENOUGH
 
 from .colours import BLUE, GREEN, HIT, VERMILLION, scale_colours
@@ -39,7 +40,7 @@ LETTER = 0.68  # width of a letter in wide fonts, relative to its height
 
 
 def attention_overlay(
-    image: Image.Image, boxes: ArrayLike, weights: ArrayLike | None, size: tuple[int, int], top: float = 1.0
+    image: Image.Image, boxes: ArrayLike, weights: ArrayLike | None, size: Size, top: float = 1.0
 ) -> Image.Image:
     """Colours a picture by attention; what no box shows is hatched, and the picture has an edge."""
     width, height = size
@@ -93,7 +94,7 @@ class Box:
     """A box to draw."""
 
     role: str
-    corners: tuple[float, float, float, float]
+    corners: Corners
     label: str = ""
 
 

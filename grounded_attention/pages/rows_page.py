@@ -8,7 +8,7 @@ from typing import Any
 from PIL import Image
 
 from grounded_attention.processing.phrase import row_texts
-from grounded_attention.utils.named_types import Columns, Row
+from grounded_attention.utils.named_types import Columns, Corners, Row
 
 from .overlay import GOLD, Box, card, draw, embed
 from .page import html_page, html_table
@@ -64,7 +64,7 @@ def row_card(row: Row) -> str:
     return card(shown, texts + "".join(f"<figcaption>{escape(line)}</figcaption>" for line in below))
 
 
-def _visible(box: Sequence[float]) -> tuple[float, float, float, float]:
+def _visible(box: Sequence[float]) -> Corners:
     x1, y1, x2, y2 = box
     if (x1, y1) == (x2, y2):
         return x1 - _POINT, y1 - _POINT, x2 + _POINT, y2 + _POINT

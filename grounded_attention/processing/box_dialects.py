@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ..utils.named_types import Corners
 from .grid_layouts import qwen_size
 from .image_layouts import ImageSettings
 
@@ -96,7 +97,7 @@ class BoxDialect:
     y_first_key: str = "box_2d"
     documented: bool = True
     limits: tuple[float, float] | None = None
-    frame: tuple[float, float, float, float] | None = None
+    frame: Corners | None = None
 
     @property
     def bounds(self) -> tuple[float, float]:

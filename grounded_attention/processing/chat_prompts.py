@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..utils.named_types import Columns, Fields
+
 # A character for private use, which no template and no text should contain.
 MARK = "\ue0ff"
 
@@ -33,7 +35,7 @@ def is_conversation(value: Any) -> bool:
     return isinstance(value, Sequence) and bool(value) and isinstance(value[0], Mapping)
 
 
-def make_conversation(text: str, answer: str | None, kinds: Sequence[str]) -> list[dict[str, Any]]:
+def make_conversation(text: str, answer: str | None, kinds: Sequence[str]) -> list[Fields]:
     """Makes the conversation of one example: the user gives images (or videos) and a text, the assistant answers."""
     content = [*({"type": kind} for kind in kinds), {"type": "text", "text": text}]
     if answer is None:
@@ -51,10 +53,10 @@ def plain_prompt(text: str, tokens: Sequence[str]) -> Prompt:
     return Prompt(before + text, [PromptText(text, 0, len(before), len(before + text))])
 
 
-def render_prompt(processor: Any, conversation: Sequence[Mapping[str, Any]], name: str) -> Prompt:
+def render_prompt(processor: Any, conversation: Sequence[Columns], name: str) -> Prompt:
     """Renders a conversation with the chat template of the processor, and finds its texts in the result."""
     texts: list[str] = []
-    marked_conversation: list[dict[str, Any]] = []
+    marked_conversation: list[Fields] = []
     answers: list[bool] = []
     for message in conversation:
         marked_conversation.append(_mark_message(message, texts))
@@ -101,7 +103,7 @@ def end_answer(prompt: Prompt, tokenizer: Any, name: str) -> Prompt:
     return Prompt(prompt.text + tokenizer.eos_token, prompt.parts)
 
 
-def _mark_message(message: Mapping[str, Any], texts: list[str]) -> dict[str, Any]:
+def _mark_message(message: Columns, texts: list[str]) -> Fields:
     """Copies a message with a mark at both ends of each text, and appends its texts to `texts`."""
     content = message.get("content")
     if isinstance(content, str):

@@ -7,6 +7,8 @@ from typing import Any
 
 from transformers import BatchFeature
 
+from ..utils.named_types import Fields
+
 
 @dataclass(frozen=True, order=True)
 class DroppedPhrase:
@@ -37,7 +39,7 @@ class GroundedBatch(BatchFeature):
 
     def __init__(
         self,
-        data: dict[str, Any] | None = None,
+        data: Fields | None = None,
         tensor_type: Any = None,
         dropped_phrases: list[list[DroppedPhrase]] | None = None,
         cut_tokens: list[int] | None = None,
@@ -47,15 +49,15 @@ class GroundedBatch(BatchFeature):
         self.dropped_phrases = dropped_phrases or (data or {}).get("dropped_phrases") or []
         self.cut_tokens = cut_tokens or []
 
-    def reported(self) -> dict[str, Any]:
+    def reported(self) -> Fields:
         """Returns the inputs, `dropped_phrases` with phrases, and `cut_tokens` if a text was cut, for collators."""
         dropped = {"dropped_phrases": self.dropped_phrases} if "phrase_mask" in self else {}
         return {**self, **dropped, **({"cut_tokens": self.cut_tokens} if any(self.cut_tokens) else {})}
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Fields:
         return dict(self.__dict__)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: Fields) -> None:
         self.__dict__.update(state)
 
 
@@ -78,8 +80,8 @@ def describe_cut(rows: Mapping[str, tuple[int, Sequence[str]]], shown: int = 3) 
 
 
 def as_batch(
-    text: str | Sequence[str], text_pair: str | Sequence[str | None] | None, inputs: dict[str, Any]
-) -> tuple[list[list[str]], list[int], dict[str, Any]]:
+    text: str | Sequence[str], text_pair: str | Sequence[str | None] | None, inputs: Fields
+) -> tuple[list[list[str]], list[int], Fields]:
     """Converts arguments to those of a batch of B examples."""
     if isinstance(text, str):
         images = inputs["images"]

@@ -13,6 +13,8 @@
 # limitations under the License.
 """Pixels for the region-feature network of VL-BERT: the resize, colour order and means of its public code."""
 
+from ..utils.named_types import Size
+
 from .oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
 from collections.abc import Mapping, Sequence
@@ -88,7 +90,7 @@ class FastRCNNImageProcessor(BaseImageProcessor):
         }
         return BatchFeature(data, return_tensors)
 
-    def resized(self, width: int, height: int) -> tuple[int, int]:
+    def resized(self, width: int, height: int) -> Size:
         """Computes the size after resizing, rounded down as in the VL-BERT public code, but not to 0.
 
         Args:

@@ -4,24 +4,25 @@
 Shapes: B batch, H and W of the padded canvas.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from ..utils.boxes import same_shape
+from ..utils.named_types import Columns, Fields
 from ..utils.open_images import open_image
 from .image_processing_fast_rcnn import FastRCNNImageProcessor, pad_pixels
-from .number_arrays import to_array
+from .number_arrays import Arrays, to_array
 
 # Arguments that a detector computes, so that they cannot be given together with one.
 DETECTOR_OUTPUTS = ("region_features", "region_boxes", "image_sizes", "image_features", "region_scores")
 
 
 def read_images(
-    arguments: Mapping[str, Any], image_processor: FastRCNNImageProcessor | None, detector: Any
-) -> tuple[dict[str, Any], list[Image.Image | None] | None]:
+    arguments: Columns, image_processor: FastRCNNImageProcessor | None, detector: Any
+) -> tuple[Fields, list[Image.Image | None] | None]:
     """Opens the images of a batch and runs the detector on them."""
     if arguments["images"] is None:
         if detector is not None:
@@ -56,7 +57,7 @@ def read_images(
     return inputs, pictures
 
 
-def _check_arguments(inputs: Mapping[str, Any], image_processor: Any, detector: Any) -> None:
+def _check_arguments(inputs: Columns, image_processor: Any, detector: Any) -> None:
     if detector is not None:
         conflicting = [name for name in DETECTOR_OUTPUTS if inputs[name] is not None]
         if conflicting:
@@ -94,9 +95,7 @@ def detect_regions(detector: Any, pictures: Sequence[Image.Image | None]) -> dic
     }
 
 
-def pixel_arrays(
-    pictures: Sequence[Image.Image | None], image_processor: FastRCNNImageProcessor
-) -> dict[str, np.ndarray]:
+def pixel_arrays(pictures: Sequence[Image.Image | None], image_processor: FastRCNNImageProcessor) -> Arrays:
     """Converts pictures to pixels."""
     nothing = np.zeros((3, 0, 0), dtype=np.float32)
     pixels = []

@@ -1,12 +1,13 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """What the code of a checkpoint has in the place of parts that are left to the installed package."""
 
-from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 from PIL import Image, ImageOps
+
+from ..utils.named_types import Columns
 
 
 def find_installed(package: str, name: str) -> Any:
@@ -29,7 +30,7 @@ def load_extractor(*args: Any, **kwargs: Any) -> Any:
     return find_installed("processing.load_extractor", "load_extractor")(*args, **kwargs)
 
 
-def read_images(inputs: Mapping[str, Any], image_processor: Any, detector: Any) -> Any:
+def read_images(inputs: Columns, image_processor: Any, detector: Any) -> Any:
     """Opens the images of a batch for a detector, with the installed package; a batch of features has none."""
     if inputs["images"] is None and detector is None:
         return dict(inputs), None
@@ -71,6 +72,6 @@ class FastRCNNImageProcessor:
     """Stands for the image processor of the installed package."""
 
     @classmethod
-    def from_dict(cls, settings: Mapping[str, Any]) -> Any:
+    def from_dict(cls, settings: Columns) -> Any:
         """Makes an image processor from its settings."""
         return find_installed("processing", "FastRCNNImageProcessor").from_dict(settings)

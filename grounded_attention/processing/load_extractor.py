@@ -6,12 +6,13 @@ from typing import Any
 
 import torch
 
+from ..utils.named_types import Columns
 from .region_detection import BoxSource, GivenBoxes, load_detector
 from .region_extraction import RegionExtractor, load_feature_processor
 
 
 def load_extractor(
-    boxes: str | BoxSource | Mapping[str, Mapping[str, Any]],
+    boxes: str | BoxSource | Mapping[str, Columns],
     features: Any = None,
     features_name: str = "",
     queries: Sequence[str] | None = None,

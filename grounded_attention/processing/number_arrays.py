@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
+Arrays = dict[str, np.ndarray]  # the keys of a batch
+
 
 def to_array(value: Any, name: str, kinds: str = "iuf") -> np.ndarray:
     """Converts an array, a torch tensor (any device, also bfloat16) or nested lists to a NumPy array."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from ..utils.named_types import Columns, Fields
 from ..utils.whole_words import whole_words
 from .installed_package import find_installed
 
@@ -53,7 +54,7 @@ KEYS = tuple(each.name for each in fields(Phrase))
 _FORMER = {"words": "text", "caption": "sentence", "message": "sentence", "entity_id": "entity"}
 
 
-def read_phrase(phrase: Mapping[str, Any] | Phrase, texts: Sequence[str], name: str, grounded: bool = False) -> Phrase:
+def read_phrase(phrase: Columns | Phrase, texts: Sequence[str], name: str, grounded: bool = False) -> Phrase:
     """Reads a phrase of a row.
 
     A mapping has the keys of [`Phrase`]. `start` and `end` may be missing if the text occurs once, as whole words, in
@@ -103,7 +104,7 @@ def read_phrase(phrase: Mapping[str, Any] | Phrase, texts: Sequence[str], name: 
     return Phrase(**{**values, "text": words, "start": int(start), "end": int(end), "sentence": sentence})
 
 
-def row_texts(row: Mapping[str, Any]) -> list[str]:
+def row_texts(row: Columns) -> list[str]:
     """The texts of a row that `sentence` counts: of its `messages`, its `captions`, or its `text`."""
     if row.get("messages") is None:
         if row.get("captions") is not None:
@@ -117,13 +118,13 @@ def row_texts(row: Mapping[str, Any]) -> list[str]:
     return texts
 
 
-def known_values(phrase: Any, name: str) -> dict[str, Any]:
+def known_values(phrase: Any, name: str) -> Fields:
     """The values of a mapping that are not None, by the names of `Phrase`; ValueError for an unknown key."""
     # By its attributes: the code of a checkpoint has a class `Phrase` of its own.
     values = phrase if isinstance(phrase, Mapping) else getattr(phrase, "__dict__", None)
     if values is None:
         raise ValueError(f"{name}: {phrase!r:.80} is not a dictionary; expected a list of phrases for every example.")
-    known_values: dict[str, Any] = {}
+    known_values: Fields = {}
     for key, value in values.items():
         if value is None:
             continue

@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from transformers.utils import logging
 
+from ..utils.named_types import Columns
 from .grounded_batch import DroppedPhrase
 from .installed_package import find_installed
-from .number_arrays import to_array
+from .number_arrays import Arrays, to_array
 from .phrase import Phrase, read_phrase
 from .region_boxes import box_iou, find_bad_box
 from .region_columns import RegionColumns
@@ -49,7 +50,7 @@ class FlatPhrases:
 
 
 def flatten_phrases(
-    phrases: Sequence[Sequence[Mapping[str, Any] | Phrase] | None], texts: list[list[str]], kind: str = "phrase"
+    phrases: Sequence[Sequence[Columns | Phrase] | None], texts: list[list[str]], kind: str = "phrase"
 ) -> FlatPhrases:
     """Collects the phrases of a batch in one row."""
     places: list[tuple[int, int]] = []
@@ -98,7 +99,7 @@ def match_iou(gold: np.ndarray, candidates: np.ndarray, iou_threshold: float) ->
 
 
 def phrase_arrays(
-    inputs: Mapping[str, Any],
+    inputs: Columns,
     texts: list[list[str]],
     encoded: EncodedTexts,
     columns: TextColumns,
@@ -106,7 +107,7 @@ def phrase_arrays(
     regions: RegionColumns | None,
     match: BoxMatch,
     images: np.ndarray,
-) -> tuple[dict[str, np.ndarray], list[list[DroppedPhrase]]]:
+) -> tuple[Arrays, list[list[DroppedPhrase]]]:
     """Makes the arrays `phrase_...` of a batch of T columns, and the report of dropped phrases."""
     if inputs["phrases"] is None:
         if inputs["phrase_pairs"] is not None:

@@ -13,6 +13,9 @@
 # limitations under the License.
 """Common processor of all model families: converts texts, regions or images, and phrases to model inputs."""
 
+from ..utils.named_types import Columns
+from .number_arrays import Arrays
+
 from .oldest_transformers import OLDEST_TRANSFORMERS as OLDEST_TRANSFORMERS  # isort: skip
 
 import inspect
@@ -55,7 +58,7 @@ from .sequence_layouts import (
 from .text_tags import find_tagged, token_regions
 
 
-def feature_source(provenance: Mapping[str, Any] | None) -> dict[str, str] | None:
+def feature_source(provenance: Columns | None) -> dict[str, str] | None:
     """Identifies the extractor of region features."""
     known = provenance or {}
     features = known.get("features")
@@ -104,7 +107,7 @@ class GroundedProcessor(ProcessorMixin, ABC):
     def __init__(
         self,
         tokenizer: Any,
-        image_processor: FastRCNNImageProcessor | Mapping[str, Any] | None = None,
+        image_processor: FastRCNNImageProcessor | Columns | None = None,
         max_regions: int = 100,
         region_feature_size: int = 2048,
         iou_threshold: float = IOU_THRESHOLD,
@@ -399,12 +402,10 @@ class GroundedProcessor(ProcessorMixin, ABC):
     def _family_input_names(self) -> list[str]:
         """Returns the keys from regions and tags that only this family has."""
 
-    def _region_arrays(self, regions: RegionColumns, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def _region_arrays(self, regions: RegionColumns, inputs: Columns) -> Arrays:
         return regions.arrays
 
-    def _given_regions(
-        self, inputs: Mapping[str, Any], pictures: Sequence[Image.Image | None] | None
-    ) -> GivenRegions | None:
+    def _given_regions(self, inputs: Columns, pictures: Sequence[Image.Image | None] | None) -> GivenRegions | None:
         if pictures is not None:
             has_image = np.array([picture is not None for picture in pictures])
             return check_regions(inputs, has_image, self.region_feature_size, self.images_per_example)
@@ -422,7 +423,7 @@ class GroundedProcessor(ProcessorMixin, ABC):
             raise ValueError(f"image_features are given, but {type(self).__name__} has no region for the whole image.")
         return check_regions(inputs, None, self.region_feature_size, self.images_per_example)
 
-    def _kept_regions(self, regions: GivenRegions, inputs: Mapping[str, Any]) -> np.ndarray:
+    def _kept_regions(self, regions: GivenRegions, inputs: Columns) -> np.ndarray:
         """Returns (B, G) bool: the regions that stay after `max_regions`."""
         ranks = rank_regions(regions.counts, inputs["region_scores"])
         return limit_each_image(ranks, regions.counts, regions.images, self.max_regions)
@@ -434,7 +435,7 @@ class GroundedProcessor(ProcessorMixin, ABC):
         return np.where(regions.has_image, int(self.whole_image) + kept.sum(axis=1), 0)
 
     def _arrange_regions(
-        self, regions: GivenRegions, kept: np.ndarray, region_limits: np.ndarray, inputs: Mapping[str, Any]
+        self, regions: GivenRegions, kept: np.ndarray, region_limits: np.ndarray, inputs: Columns
     ) -> RegionColumns:
         """Arranges the region columns; `region_limits` (B,) is the largest number of them."""
         limit = region_limits - int(self.whole_image)
@@ -444,12 +445,12 @@ class GroundedProcessor(ProcessorMixin, ABC):
             regions, kept, inputs["image_features"], self.region_feature_size, whole_image=self.whole_image
         )
 
-    def _pixel_arrays(self, pictures: Sequence[Image.Image | None] | None) -> dict[str, np.ndarray]:
+    def _pixel_arrays(self, pictures: Sequence[Image.Image | None] | None) -> Arrays:
         if pictures is None or self.image_processor is None:
             return {}
         return pixel_arrays(pictures, self.image_processor)
 
-    def _position_arrays(self, data: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def _position_arrays(self, data: Mapping[str, np.ndarray]) -> Arrays:
         """Makes the positions of text columns and region columns in the sequence of the model; -1 for padding."""
         text = data["attention_mask"]
         regions = data.get("region_attention_mask")

@@ -13,12 +13,13 @@
 # limitations under the License.
 """Processors of the families with two streams, ViLBERT and LXMERT: text and regions are not one sequence."""
 
+from ..utils.named_types import Columns
+from .number_arrays import Arrays
+
 from .oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import numpy as np
 from transformers.utils import auto_docstring
 
 from .processing_grounded import GroundedProcessor
@@ -38,7 +39,7 @@ class TwoStreamProcessor(GroundedProcessor):
     def _family_input_names(self) -> list[str]:
         return ["region_token_type_ids"]
 
-    def _region_arrays(self, regions: RegionColumns, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def _region_arrays(self, regions: RegionColumns, inputs: Columns) -> Arrays:
         arrays = dict(regions.arrays)
         if inputs["region_image_indices"] is not None:
             arrays["region_token_type_ids"] = arrays["region_image"]

@@ -13,6 +13,9 @@
 # limitations under the License.
 """Processor of VisualBERT: converts texts, regions, and labelled phrases to model inputs."""
 
+from ..utils.named_types import Columns
+from .number_arrays import Arrays
+
 from .oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
 from collections.abc import Mapping
@@ -84,7 +87,7 @@ class VisualBERTProcessor(GroundedProcessor):
     def _family_input_names(self) -> list[str]:
         return ["region_token_type_ids", "image_text_alignment"]
 
-    def _region_arrays(self, regions: RegionColumns, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def _region_arrays(self, regions: RegionColumns, inputs: Columns) -> Arrays:
         arrays = dict(regions.arrays)
         if self.spatial_features and "region_features" in arrays:
             arrays["region_features"] = append_spatial_features(

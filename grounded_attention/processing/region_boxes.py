@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..utils.named_types import Size
 from .number_arrays import to_array
 
 # A normalised coordinate may be this far outside the image (rounding in a source file); it is clipped then.
@@ -84,7 +85,7 @@ def _check_sizes(image_sizes: Sequence[tuple[float, float]]) -> np.ndarray:
     return np.stack(sizes)
 
 
-def check_pixel_boxes(boxes: np.ndarray, size: tuple[int, int], name: str = "") -> None:
+def check_pixel_boxes(boxes: np.ndarray, size: Size, name: str = "") -> None:
     """Raises a `ValueError` for boxes (n, 4) that are not in pixels of an image of this width and height, or inverted;
     one pixel outside the image is allowed."""
     width, height = size

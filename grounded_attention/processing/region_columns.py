@@ -5,13 +5,14 @@ Shapes: B batch, n regions given for an example, G = max n over the batch, D fea
 (W = 1) for families that have one (else W = 0), then the kept regions.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .number_arrays import copy_as_float32, to_array
+from ..utils.named_types import Columns
+from .number_arrays import Arrays, copy_as_float32, to_array
 from .region_boxes import count_boxes, stack_boxes
 
 WHOLE_IMAGE = (0.0, 0.0, 1.0, 1.0)
@@ -33,7 +34,7 @@ class GivenRegions:
 class RegionColumns:
     """The padded region part of a batch."""
 
-    arrays: dict[str, np.ndarray]  # the keys of the batch: `region_features` (B, R, D), `region_boxes` (B, R, 4), ...
+    arrays: Arrays  # the keys of the batch: `region_features` (B, R, D), `region_boxes` (B, R, 4), ...
     given_boxes: np.ndarray  # (B, G, 4) float32, the normalised boxes of all given regions, including dropped ones
     counts: np.ndarray  # (B,) int64, number of given regions
     columns: np.ndarray  # (B, G) int64, the column of each region in `arrays`, -1 for a dropped one
@@ -43,7 +44,7 @@ class RegionColumns:
     cover: Callable[[np.ndarray], np.ndarray] | None = None
 
 
-def check_regions(inputs: Mapping[str, Any], has_image: np.ndarray | None, width: int, images: int) -> GivenRegions:
+def check_regions(inputs: Columns, has_image: np.ndarray | None, width: int, images: int) -> GivenRegions:
     """Checks the regions of a batch, with features of this width; with `has_image` (B,) the model computes them.
     `inputs` has the arguments of the processor's call, and an example has up to `images` images.
     """
@@ -118,7 +119,7 @@ def arrange_regions(
     region_boxes[row, column] = regions.boxes[row, region]
     images = np.zeros(attended.shape, dtype=np.int64)
     images[row, column] = regions.images[row, region]
-    arrays: dict[str, np.ndarray] = {
+    arrays: Arrays = {
         "region_boxes": region_boxes,
         "region_attention_mask": attended.astype(np.int64),
         "region_candidate_mask": attended & (np.arange(width) >= first),

@@ -18,6 +18,7 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_ZERO_SHOT_OBJECT_DETECTION_MAPPING_NAMES,
 )
 
+from ..utils.named_types import Columns, Fields
 from ..utils.plain_text import explained
 from .region_boxes import check_pixel_boxes
 from .sequence_layouts import check_tokenizer
@@ -54,7 +55,7 @@ class BoxSource(Protocol):
 
     label_names: list[str]
     selected: bool  # the boxes are the final regions: none is suppressed, or dropped by its score
-    provenance: dict[str, Any]
+    provenance: Fields
 
     def detect(self, images: Sequence[Image.Image], image_ids: Sequence[str] | None = None) -> list[Detections]:
         """Finds the boxes of RGB images; `image_ids` are for sources that store boxes by id."""
@@ -93,7 +94,7 @@ class RegionDetector:
         if self.zero_shot:
             processor.tokenizer.split_special_tokens = True  # one that is written in a query is words
         self.label_names: list[str] = list(queries or ()) or _label_names(model.config)
-        self.provenance: dict[str, Any] = {
+        self.provenance: Fields = {
             **model_provenance(model, name),
             "processor": dictionary_digest(getattr(processor, "image_processor", processor).to_dict()),
             "label_names": self.label_names,
@@ -182,14 +183,14 @@ class GivenBoxes:
 
     selected = True
 
-    def __init__(self, records: Mapping[str, Mapping[str, Any]], name: str = "") -> None:
+    def __init__(self, records: Mapping[str, Columns], name: str = "") -> None:
         self._records = records
         labels: set[str] = set()
         for record in records.values():
             labels.update(record.get("labels") or ())
         self.label_names: list[str] = sorted(labels)
         self._classes = {label: index for index, label in enumerate(self.label_names)}
-        self.provenance: dict[str, Any] = {"name": name, "label_names": self.label_names}
+        self.provenance: Fields = {"name": name, "label_names": self.label_names}
 
     def detect(self, images: Sequence[Image.Image], image_ids: Sequence[str] | None = None) -> list[Detections]:
         """Returns the boxes of images."""
@@ -220,7 +221,7 @@ class GridBoxes:
 
     selected = True
     label_names = ["cell"]
-    provenance: dict[str, Any] = {"name": GRID, "sides": [6, 3], "label_names": label_names}
+    provenance: Fields = {"name": GRID, "sides": [6, 3], "label_names": label_names}
 
     def detect(self, images: Sequence[Image.Image], image_ids: Sequence[str] | None = None) -> list[Detections]:
         """Returns the cells of images, row by row."""
@@ -241,7 +242,7 @@ def _or_default(value: Any, default: list[Any]) -> Any:
     return value
 
 
-def model_provenance(model: Any, name: str) -> dict[str, Any]:
+def model_provenance(model: Any, name: str) -> Fields:
     """Returns the identity of a model: name, type, commit on the Hub if known, dtype, hashes of config and weights."""
     return {
         "name": Path(name).name if Path(name).is_dir() else name,
@@ -253,7 +254,7 @@ def model_provenance(model: Any, name: str) -> dict[str, Any]:
     }
 
 
-def dictionary_digest(content: Mapping[str, Any]) -> str:
+def dictionary_digest(content: Columns) -> str:
     """Computes a hash of a configuration, without its keys about files and versions."""
     text = json.dumps(_without_ignored_keys(content), sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

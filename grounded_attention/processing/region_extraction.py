@@ -4,7 +4,7 @@
 Pixels for a region-feature model are complete images, never cropped, so that boxes keep their position.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import AutoConfig
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
+from ..utils.named_types import Columns, Fields
 from ..utils.open_images import open_image, open_images
 from ..utils.plain_text import explained, first_sentences
 from .image_processing_fast_rcnn import FastRCNNImageProcessor, pad_pixels
@@ -79,7 +80,7 @@ class BackbonePixels:
         array = (resized * self.rescale_factor - self.image_mean) / self.image_std
         return np.ascontiguousarray(array.transpose(2, 0, 1), dtype=np.float32)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Fields:
         """Returns the numbers in a form that JSON can store."""
         return {**self.__dict__, "image_processor_type": type(self).__name__}
 
@@ -175,7 +176,7 @@ class DetectedRegions:
     class_probs: np.ndarray | None
     label_names: list[str]  # The detector's label of each class; may be empty
     # Detector, feature model and options, see [`RegionExtractor`]; None if unknown
-    provenance: Mapping[str, Any] | None = None
+    provenance: Columns | None = None
 
     def __len__(self) -> int:
         return len(self.boxes)
@@ -254,19 +255,19 @@ class RegionExtractor:
         self.features = None if features is None else features.eval()
         self.feature_processor = feature_processor
         self.batch_size = batch_size
-        self.options: dict[str, Any] = {
+        self.options: Fields = {
             "min_regions": min_regions,
             "max_regions": max_regions,
             "score_threshold": score_threshold,
             "nms_threshold": nms_threshold,
         }
-        self.provenance: dict[str, Any] = {
+        self.provenance: Fields = {
             "detector": detector.provenance,
             "features": None if features is None else self._features_provenance(features_name),
             "options": {"max_regions": max_regions} if detector.selected else self.options,
         }
 
-    def _features_provenance(self, name: str) -> dict[str, Any]:
+    def _features_provenance(self, name: str) -> Fields:
         processor = dictionary_digest(self.feature_processor.to_dict())
         return {**model_provenance(self.features, name), "processor": processor, "feature_size": self.feature_size}
 

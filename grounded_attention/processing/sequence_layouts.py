@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from .number_arrays import Arrays
+
 
 @dataclass(frozen=True)
 class SequenceLayout:
@@ -67,7 +69,7 @@ class EncodedTexts:
 class TextColumns:
     """The padded text part of a batch."""
 
-    arrays: dict[str, np.ndarray]  # (B, T) int64; `answer_positions` (B,), -1 for an example without
+    arrays: Arrays  # (B, T) int64; `answer_positions` (B,), -1 for an example without
     kept: np.ndarray  # (S, B) int64, number of pieces of each text that stay
     first: np.ndarray  # (S, B) int64, column of the first piece of each text
 

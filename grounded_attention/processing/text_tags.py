@@ -4,11 +4,11 @@
 Shapes: B batch, T text columns, R region columns; F tags of the whole batch in one row.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
+from ..utils.named_types import Columns
 from .phrase_arrays import check_indices, covered_tokens, flatten_phrases
 from .region_columns import RegionColumns
 from .sequence_layouts import EncodedTexts, TextColumns
@@ -43,7 +43,7 @@ def aligned_tokens(tagged: Tagged, columns: TextColumns, regions: RegionColumns)
 
 
 def find_tagged(
-    tags: Sequence[Sequence[Mapping[str, Any]] | None],
+    tags: Sequence[Sequence[Columns] | None],
     texts: list[list[str]],
     encoded: EncodedTexts,
     columns: TextColumns,

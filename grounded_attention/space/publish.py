@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 import grounded_attention
-from grounded_attention.dataset_scripts.hub.push_commit import SPACE, HubError, commit_files, fetch_repository
+from grounded_attention.dataset_scripts.hub.push_commit import SPACE, Files, HubError, commit_files, fetch_repository
 from grounded_attention.utils.safe_paths import own_files
 
 from .settings import HERE, SMALL_MODELS, SMALL_VLM, SpaceSettings
@@ -35,8 +35,6 @@ MODEL_FILES = (
 # A Space has two processors and no GPU unless its owner chooses another machine.
 CPU_WHEELS = "--extra-index-url https://download.pytorch.org/whl/cpu"
 TITLE = "Where does a word look?"
-
-Files = dict[str, Path | bytes]
 
 
 def space_files(settings: SpaceSettings) -> Files:

@@ -11,6 +11,7 @@ import torch
 from annotated_types import Gt
 from torch import Tensor, nn
 
+from grounded_attention.modeling.task_losses import Losses
 from grounded_attention.utils.named_types import Batch, Columns, Fields
 from grounded_attention.utils.schema import Share, Weight
 
@@ -141,7 +142,7 @@ class Actor(SoftAttention):
     def forward_kwargs(self, batch: Batch) -> Fields:
         return {"output_hidden_states": True}
 
-    def attention_losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+    def attention_losses(self, outputs: Any, batch: Batch) -> Losses:
         states = getattr(outputs, "hidden_states", None)
         if self._head is None or states is None:
             raise ValueError(

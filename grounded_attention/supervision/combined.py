@@ -4,8 +4,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from torch import Tensor
-
+from grounded_attention.modeling.task_losses import Counts, Losses
 from grounded_attention.utils.named_types import Batch, Fields
 
 from .method import AttentionMethod, RowGenerators, SupervisionMethod, fixed_generator
@@ -53,10 +52,10 @@ class CombinedSupervision(SupervisionMethod):
     def forward_kwargs(self, batch: Batch) -> Fields:
         return {key: value for part in self.parts for key, value in part.forward_kwargs(batch).items()}
 
-    def counts(self, batch: Batch) -> dict[str, Tensor]:
+    def counts(self, batch: Batch) -> Counts:
         return {key: value for part in self.parts for key, value in part.counts(batch).items()}
 
-    def losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+    def losses(self, outputs: Any, batch: Batch) -> Losses:
         return {key: value for part in self.parts for key, value in part.losses(outputs, batch).items()}
 
     def get_config_dict(self) -> Fields:

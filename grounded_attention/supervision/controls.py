@@ -8,13 +8,14 @@ Shape letters: B batch, P phrases, R regions, C candidate regions of one image (
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from grounded_attention.utils.named_types import Batch
 from grounded_attention.utils.schema import check_names
 
 from .registry import LABELS
@@ -33,7 +34,7 @@ def keyed_generator(*key: Any) -> np.random.Generator:
 
 def control_labels(
     labels: str,
-    batch: Mapping[str, Tensor],
+    batch: Batch,
     image_ids: Sequence[str],
     entities: Sequence[Sequence[str | None]],
     *,

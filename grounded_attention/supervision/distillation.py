@@ -11,6 +11,7 @@ import torch
 from annotated_types import Len
 from torch import Tensor
 
+from grounded_attention.modeling.task_losses import Counts, Loss
 from grounded_attention.utils.named_types import Batch, Fields
 from grounded_attention.utils.schema import Pair
 
@@ -69,13 +70,11 @@ class AttentionDistillation(SoftAttention):
         total = looked.sum(-1, keepdim=True)
         return looked / torch.where(total > 0, total, 1.0)
 
-    def counts(self, batch: Batch) -> dict[str, Tensor]:
+    def counts(self, batch: Batch) -> Counts:
         prepared = {**batch, **self._prepared(batch)}
         return {ROWS: self._tokens_of_phrases(prepared).any(-1).sum()}
 
-    def distribution_loss(
-        self, pairs: Sequence[Any], queries: Any, hidden_states: Any, batch: Batch
-    ) -> tuple[Tensor, Tensor]:
+    def distribution_loss(self, pairs: Sequence[Any], queries: Any, hidden_states: Any, batch: Batch) -> Loss:
         target = batch.get(TEACHER)
         heads = len(self._order)
         if target is None or target.shape[2] != heads:

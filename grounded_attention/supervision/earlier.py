@@ -11,6 +11,7 @@ import torch
 from annotated_types import Len
 from torch import Tensor
 
+from grounded_attention.modeling.task_losses import Loss
 from grounded_attention.utils.named_types import Batch, Fields
 from grounded_attention.utils.schema import Index, Pair
 
@@ -76,9 +77,7 @@ class EarlierAttention(SoftAttention):
         prepared = {**batch, **self._prepared(batch)}
         return torch.stack([each.detach().exp() for each in self._logs(self._pairs(outputs)[0], prepared)], 1)
 
-    def distribution_loss(
-        self, pairs: Sequence[Any], queries: Any, hidden_states: Any, batch: Batch
-    ) -> tuple[Tensor, Tensor]:
+    def distribution_loss(self, pairs: Sequence[Any], queries: Any, hidden_states: Any, batch: Batch) -> Loss:
         require(batch, ("advantages", EARLIER), f"{self.name!r} needs it, see EarlierAttention.read")
         divergence = DIVERGENCES[self.options["divergence"]]
         logs = self._logs(pairs, batch)

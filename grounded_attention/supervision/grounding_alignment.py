@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from grounded_attention.modeling.task_losses import Counts, Losses
 from grounded_attention.utils.named_types import Batch, Fields
 from grounded_attention.utils.schema import Weight
 
@@ -223,10 +224,10 @@ class GroundingAlignment(SupervisionMethod):
         prepared = self._prepared(batch)
         return {"alignment_phrases": prepared["phrases"], "alignment_pairs": prepared["pairs"]}
 
-    def counts(self, batch: Batch) -> dict[str, Tensor]:
+    def counts(self, batch: Batch) -> Counts:
         return {COMPONENT: self.drawn(batch)[0].sum()}
 
-    def losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+    def losses(self, outputs: Any, batch: Batch) -> Losses:
         logits = getattr(outputs, "alignment_logits", None)
         if logits is None:
             raise ValueError(

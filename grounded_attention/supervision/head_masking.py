@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 
 from grounded_attention.modeling.attention_calls import SEQUENCE
+from grounded_attention.utils.named_types import Head
 
 from .attention_function import reads_other_sequence
 from .supervise import find_language_model, head_count, numbered_attention, reads_image_apart, unwrap_model
@@ -40,7 +41,7 @@ def attention_modules(model: Any) -> dict[int, Any]:
 
 
 @contextmanager
-def mask_heads(model: Any, heads: Iterable[tuple[int, int]]) -> Iterator[None]:
+def mask_heads(model: Any, heads: Iterable[Head]) -> Iterator[None]:
     """Sets the output of chosen heads to zero, before the output projection, for any family and back end.
 
     Args:
@@ -71,7 +72,7 @@ def mask_heads(model: Any, heads: Iterable[tuple[int, int]]) -> Iterator[None]:
         yield
 
 
-def group_heads(model: Any, heads: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
+def group_heads(model: Any, heads: Iterable[Head]) -> dict[int, list[int]]:
     """Groups (layer, head) pairs by layer; a `ValueError` names one that the model does not have."""
     widths = {layer: count for layer, (_, count) in output_projections(model).items()}
     grouped: dict[int, list[int]] = {}

@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn import functional as F
 
+from grounded_attention.modeling.task_losses import Counts, Losses
 from grounded_attention.utils.named_types import Batch, Fields
 from grounded_attention.utils.schema import Weight
 
@@ -78,11 +79,11 @@ class IndirectSupervision(SupervisionMethod):
     def forward_kwargs(self, batch: Batch) -> Fields:
         return {}
 
-    def counts(self, batch: Batch) -> dict[str, Tensor]:
+    def counts(self, batch: Batch) -> Counts:
         pairs, _ = _grounded_pairs(batch)
         return {"grounding": pairs.any(-1).sum()}
 
-    def losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+    def losses(self, outputs: Any, batch: Batch) -> Losses:
         logits = getattr(outputs, "grounding_logits", None)
         if logits is None:
             raise ValueError(

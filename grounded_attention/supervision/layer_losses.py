@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from grounded_attention.modeling.task_losses import Counts, Loss, Losses
 from grounded_attention.utils.named_types import Batch, Columns, Fields
 
 from .alignment import require
@@ -60,11 +61,11 @@ class BoxLoss:
         require(batch, ("region_boxes",), "box_weight needs them, (B, R, 4), corners in [0, 1]")
         return {WORD_BOXES: dict(zip(("boxes", "named"), word_boxes(aligned, batch["region_boxes"]), strict=True))}
 
-    def counts(self, prepared: Columns) -> dict[str, Tensor]:
+    def counts(self, prepared: Columns) -> Counts:
         """Returns component -> number of words with a region, () int64."""
         return {BOXES: prepared[WORD_BOXES]["named"].sum()}
 
-    def losses(self, outputs: Any, prepared: Columns) -> dict[str, tuple[Tensor, Tensor]]:
+    def losses(self, outputs: Any, prepared: Columns) -> Losses:
         """Returns component -> (sum, count)."""
         boxes = prepared[WORD_BOXES]["boxes"]
         named = prepared[WORD_BOXES]["named"]
@@ -98,9 +99,7 @@ def box_loss(pred_boxes: Tensor, boxes: Tensor, named: Tensor) -> Tensor:
 LayerReport = AttentionPair | RowStates
 
 
-def sum_layers(
-    reports: Sequence[LayerReport], gold: Tensor, rows_loss: Callable[[Tensor, Tensor], Tensor]
-) -> tuple[Tensor, Tensor]:
+def sum_layers(reports: Sequence[LayerReport], gold: Tensor, rows_loss: Callable[[Tensor, Tensor], Tensor]) -> Loss:
     """Sums the losses of all rows, each averaged over all heads of the layers that see a gold column of the row."""
     losses: list[Tensor] = []
     heads: list[Tensor] = []  # that see a gold column of the row

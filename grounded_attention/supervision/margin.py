@@ -12,6 +12,7 @@ from annotated_types import Gt, Len
 from torch import Tensor
 from torch.nn import functional as F
 
+from grounded_attention.modeling.task_losses import Counts, Loss
 from grounded_attention.utils.named_types import Batch, Fields
 from grounded_attention.utils.schema import Index, Pair
 
@@ -52,13 +53,11 @@ class AttentionMargin(SoftAttention):
         config = super().get_config_dict()
         return {key: config[key] for key in ("name", "layers", "heads")} | {"beta": self.beta}
 
-    def counts(self, batch: Batch) -> dict[str, Tensor]:
+    def counts(self, batch: Batch) -> Counts:
         known = (self.targets(batch)[ROWS].rows >= 0).any(1)
         return {ROWS: _both(known).sum()}
 
-    def distribution_loss(
-        self, pairs: Sequence[Any], queries: Any, hidden_states: Any, batch: Batch
-    ) -> tuple[Tensor, Tensor]:
+    def distribution_loss(self, pairs: Sequence[Any], queries: Any, hidden_states: Any, batch: Batch) -> Loss:
         gold = self.targets(batch)[ROWS].gold > 0
         evidence = gold.new_zeros(len(gold), dtype=torch.float32)
         counts = gold.new_zeros(len(gold), dtype=torch.float32)

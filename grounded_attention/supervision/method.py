@@ -17,7 +17,8 @@ from torch.utils._pytree import tree_iter
 from transformers.utils import logging
 
 from grounded_attention.modeling.attention_calls import DIRECTION_STREAMS, SEQUENCE, AttentionCall, layer_names
-from grounded_attention.utils.named_types import Batch, Fields
+from grounded_attention.modeling.task_losses import Counts, Loss, Losses
+from grounded_attention.utils.named_types import Batch, Fields, Head
 from grounded_attention.utils.schema import Index, Pair, Weight
 
 from .alignment import (
@@ -104,9 +105,7 @@ class VisibleRows:
         self._empty = empty
         self._waited: dict[str, dict[str, int]] = {}  # direction -> problem -> batches; none after the first row
 
-    def check(
-        self, losses: Mapping[str, tuple[Tensor, Tensor]], counts: Callable[[], Mapping[str, Tensor | int]]
-    ) -> None:
+    def check(self, losses: Mapping[str, Loss], counts: Callable[[], Mapping[str, Tensor | int]]) -> None:
         """Checks the losses of one batch: component -> (sum, number of rows that see a gold column)."""
         for name, (_, count) in losses.items() if torch.is_grad_enabled() else ():
             waited = self._waited.setdefault(name, {HIDDEN: 0, self._empty: 0})
@@ -202,7 +201,7 @@ class SupervisionMethod(ABC):
         """Returns keyword arguments for the forward pass of the model, besides its inputs (`dict[str, Any]`)."""
 
     @abstractmethod
-    def counts(self, batch: Batch) -> dict[str, Tensor]:
+    def counts(self, batch: Batch) -> Counts:
         """Counts the terms of each loss component; needs no forward pass.
 
         Returns:
@@ -210,7 +209,7 @@ class SupervisionMethod(ABC):
         """
 
     @abstractmethod
-    def losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+    def losses(self, outputs: Any, batch: Batch) -> Losses:
         """Computes the loss components.
 
         Args:
@@ -273,7 +272,7 @@ class AttentionMethod(SupervisionMethod):
         self._chooses_directions = directions is None
         self.target = target
         self.boxes = BoxLoss(box_weight)
-        self.pairs: tuple[tuple[int, int], ...] | None = None
+        self.pairs: tuple[Head, ...] | None = None
         if heads is not None and any(isinstance(head, Sequence) for head in heads):
             self.pairs = _check_pairs(heads, layers)
         if self.pairs is not None and "heads" not in self.choosable:
@@ -369,12 +368,12 @@ class AttentionMethod(SupervisionMethod):
             return batch
         return self.prepare_batch(batch)
 
-    def counts(self, batch: Batch) -> dict[str, Tensor]:
+    def counts(self, batch: Batch) -> Counts:
         prepared = self._prepared(batch)
         counts = {name: (target["rows"] >= 0).sum() for name, target in prepared[TARGETS].items()}
         return {**counts, **(self.boxes.counts(prepared) if self.boxes.weight else {})}
 
-    def losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+    def losses(self, outputs: Any, batch: Batch) -> Losses:
         prepared = {**batch, **self._prepared(batch)}
         losses = {
             **self.attention_losses(outputs, prepared),
@@ -387,7 +386,7 @@ class AttentionMethod(SupervisionMethod):
         """Direction -> the attention of each supervised layer; a method with other losses has none."""
         raise NotImplementedError
 
-    def attention_losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+    def attention_losses(self, outputs: Any, batch: Batch) -> Losses:
         """Computes the attention losses only.
 
         Args:
@@ -419,7 +418,7 @@ class AttentionMethod(SupervisionMethod):
 
     def maps_losses(
         self, maps: Sequence[Tensor], batch: Batch, streams: Sequence[tuple[str, str]] | None = None
-    ) -> dict[str, tuple[Tensor, Tensor]]:
+    ) -> Losses:
         """Computes the attention losses from full maps, for example the maps of an eager model.
 
         Args:
@@ -445,7 +444,7 @@ class AttentionMethod(SupervisionMethod):
 
     def sum_losses(
         self, pairs: Mapping[str, Sequence[LayerReport]], targets: Mapping[str, GroundingTargets]
-    ) -> dict[str, tuple[Tensor, Tensor]]:
+    ) -> Losses:
         """Sums the losses of all rows, each averaged over all heads of all layers.
 
         A gold column that the mask hides from a row is ignored. A layer that hides all gold columns of a row is left
@@ -496,7 +495,7 @@ def _require_grad(nested: Any) -> bool:
     return any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in tree_iter(nested))
 
 
-def _check_pairs(pairs: Any, layers: Any) -> tuple[tuple[int, int], ...]:
+def _check_pairs(pairs: Any, layers: Any) -> tuple[Head, ...]:
     """Sorts (layer, head) pairs and removes duplicates."""
     if layers is not None:
         raise ValueError(f"heads={list(pairs)} are pairs of layer and head: remove layers={list(layers)}")

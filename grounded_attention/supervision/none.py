@@ -3,8 +3,7 @@
 
 from typing import Any
 
-from torch import Tensor
-
+from grounded_attention.modeling.task_losses import Counts, Losses
 from grounded_attention.utils.named_types import Batch, Fields
 
 from .method import SupervisionMethod
@@ -45,10 +44,10 @@ class NoSupervision(SupervisionMethod):
     def forward_kwargs(self, batch: Batch) -> Fields:
         return {}
 
-    def counts(self, batch: Batch) -> dict[str, Tensor]:
+    def counts(self, batch: Batch) -> Counts:
         return {}
 
-    def losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+    def losses(self, outputs: Any, batch: Batch) -> Losses:
         return {}
 
     def get_config_dict(self) -> Fields:

@@ -3,8 +3,7 @@
 
 from typing import Any
 
-from torch import Tensor
-
+from grounded_attention.modeling.task_losses import Losses
 from grounded_attention.utils.named_types import Batch, Fields
 
 from .attention_function import layer_numbers
@@ -67,7 +66,7 @@ class SemiDirectSupervision(AttentionMethod):
             arguments["attention_layers"] = tuple(range(max(self.layers) + 1))
         return arguments
 
-    def attention_losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+    def attention_losses(self, outputs: Any, batch: Batch) -> Losses:
         observed = [layer for layer in observed_layers(outputs) if layer.mean is not None]
         rollouts = rollout_layers(observed)
         if self.layers is not None:

@@ -12,6 +12,7 @@ from annotated_types import Gt, Len
 from torch import Tensor
 from torch.nn import functional as F
 
+from grounded_attention.modeling.task_losses import Counts, Loss, Losses
 from grounded_attention.supervision.method import from_attention_maps
 from grounded_attention.utils.named_types import Batch, Fields
 from grounded_attention.utils.schema import Count, Index, Pair, Share, Weight
@@ -157,7 +158,7 @@ class SoftAttention(DirectSupervision):
     def targets(self, batch: Batch) -> dict[str, GroundingTargets]:
         return {ROWS: GroundingTargets(**self._prepared(batch)[TARGETS][ROWS])}
 
-    def counts(self, batch: Batch) -> dict[str, Tensor]:
+    def counts(self, batch: Batch) -> Counts:
         return {ROWS: (self._prepared(batch)[TARGETS][ROWS]["rows"] >= 0).sum()}
 
     def forward_kwargs(self, batch: Batch) -> Fields:
@@ -172,7 +173,7 @@ class SoftAttention(DirectSupervision):
             arguments["output_hidden_states"] = True
         return {**arguments, "attention_queries": tuple(places.values())}
 
-    def attention_losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+    def attention_losses(self, outputs: Any, batch: Batch) -> Losses:
         pairs, queries = self._pairs(outputs)
         return {ROWS: self.distribution_loss(pairs, queries, getattr(outputs, "hidden_states", None), batch)}
 
@@ -198,7 +199,7 @@ class SoftAttention(DirectSupervision):
         batch: Batch,
         streams: Sequence[tuple[str, str]] | None = None,
         hidden_states: Sequence[Tensor] | None = None,
-    ) -> dict[str, tuple[Tensor, Tensor]]:
+    ) -> Losses:
         prepared = {**batch, **self._prepared(batch)}
         rows, columns = sequence_pairs(self.targets(prepared), prepared)[ROWS]
         asked = prepared[TARGETS].get(QUERIES, {"rows": rows})["rows"]
@@ -208,7 +209,7 @@ class SoftAttention(DirectSupervision):
 
     def distribution_loss(
         self, pairs: Sequence[Any], queries: Sequence[Any], hidden_states: Sequence[Tensor] | None, batch: Batch
-    ) -> tuple[Tensor, Tensor]:
+    ) -> Loss:
         """(Sum over rows, number of rows) of the loss, from the attention of rows and of queries in each layer."""
         target = self.targets(batch)[ROWS].gold
         reduction = self.options["reduction"]

@@ -16,6 +16,8 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from grounded_attention.utils.named_types import Head
+
 from .attention_function import eager_function, reads_other_sequence
 from .head_masking import attention_modules, group_heads
 from .supervise import find_language_model, reads_image_apart, unwrap_model
@@ -41,7 +43,7 @@ class _Steering(NamedTuple):
 
 @contextmanager
 def steer_heads(
-    model: Any, heads: Iterable[tuple[int, int]], columns: SteeredColumns | Tensor, strength: float
+    model: Any, heads: Iterable[Head], columns: SteeredColumns | Tensor, strength: float
 ) -> Iterator[None]:
     """Adds a number to the scores of chosen heads at chosen columns, before the softmax.
 

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from grounded_attention.utils.masks import read_mask
-from grounded_attention.utils.named_types import Columns, Fields
+from grounded_attention.utils.named_types import Columns, Fields, Span
 
 OTHER_SIDE = {"left": "right", "right": "left"}
 SIDE = re.compile(r"\b(?:left|right)\b", flags=re.IGNORECASE)
@@ -41,7 +41,7 @@ def swap_left_right(text: str) -> str:
     return SIDE.sub(lambda match: _other(match.group()), text)
 
 
-def swap_left_right_spans(text: str, spans: Sequence[tuple[int, int]]) -> tuple[str, list[tuple[int, int]]]:
+def swap_left_right_spans(text: str, spans: Sequence[Span]) -> tuple[str, list[Span]]:
     """Exchanges the words as [`swap_left_right`] does and moves character spans with them."""
     words = [(match.start(), match.end(), len(_other(match.group()))) for match in SIDE.finditer(text)]
     moved = []

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from grounded_attention.metrics.item_scores import StreamingMetric
 from grounded_attention.pages.failures import Judged
-from grounded_attention.utils.named_types import Batch, Columns, Fields, Row
+from grounded_attention.utils.named_types import Batch, Columns, Corners, Fields, Row
 
 Rows = Sequence[Columns]
 JudgeTask = Callable[[Any, Columns, Rows, "JudgeContext"], Iterator[Judged]]
@@ -60,7 +60,7 @@ def format_box(corners: Sequence[float], row: Row) -> str:
     return f"box {x1}, {y1} to {x2}, {y2}"
 
 
-def corners(box: Tensor) -> tuple[float, float, float, float]:
+def corners(box: Tensor) -> Corners:
     x1, y1, x2, y2 = box.float().tolist()
     return x1, y1, x2, y2
 

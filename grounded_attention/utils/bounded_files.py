@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from grounded_attention.utils.named_types import Fields
+from grounded_attention.utils.named_types import AnyPath, Fields
 
 from .plain_text import first_sentences
 
@@ -25,8 +25,6 @@ GZIP = b"\x1f\x8b"
 NEWLINE = b"\n"
 BOM = b"\xef\xbb\xbf"
 OTHER_BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
-
-AnyPath = str | os.PathLike[str]
 
 
 class FileError(ValueError):

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .named_types import Size
+
 # A region is what a gold box means if their intersection over union (IoU) is at least this.
 IOU_THRESHOLD = 0.5
 
@@ -45,7 +47,7 @@ def look_normalised(boxes: Boxes, width: float, height: float) -> bool:
     return bool(inside and (whole or (array % 1).any()))
 
 
-def same_shape(size: tuple[int, int], other: tuple[int, int]) -> bool:
+def same_shape(size: Size, other: Size) -> bool:
     """Whether an image of this width and height may be a copy of the other, larger or smaller, but not turned."""
     width, height = size
     other_width, other_height = other
@@ -55,7 +57,7 @@ def same_shape(size: tuple[int, int], other: tuple[int, int]) -> bool:
     return not turned and difference <= rounding
 
 
-def check_shape(size: tuple[int, int] | None, held: tuple[int, int], name: str, what: str, of: str = "row") -> None:
+def check_shape(size: Size | None, held: Size, name: str, what: str, of: str = "row") -> None:
     """Raises a `ValueError` if the row of image `name` has a `size`, and `held`, the size of `what`, is no copy's."""
     if size is not None and not same_shape(size, held):
         raise ValueError(

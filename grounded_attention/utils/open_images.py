@@ -17,6 +17,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from PIL import Image
 
+from .named_types import Size
+
 # The colour behind transparent pixels: white.
 BACKGROUND = (255, 255, 255, 255)
 STRIP = 64  # rows of a picture that are converted together
@@ -97,13 +99,13 @@ def _open_any(image: Any, name: str, convert: Any) -> Any:
     raise ValueError(f"{name}: {type(image).__name__} is not an image; expected a path, a PIL image or an array.")
 
 
-def picture_size(image: Any, name: str = "image") -> tuple[int, int]:
+def picture_size(image: Any, name: str = "image") -> Size:
     """Width and height of the upright picture, as [`open_image`] would; of a file only the header is read."""
-    size: tuple[int, int] = _open_any(image, name, _upright_size)
+    size: Size = _open_any(image, name, _upright_size)
     return size
 
 
-def _upright_size(picture: Image.Image, name: str) -> tuple[int, int]:
+def _upright_size(picture: Image.Image, name: str) -> Size:
     # A PNG file has its metadata before the pixels; to look behind them it would be decoded.
     has_metadata = picture.format != "PNG" or "exif" in picture.info
     turned = has_metadata and _orientation(picture) > 4  # 5 to 8 are turned by a quarter

@@ -3,7 +3,6 @@
 
 import gc
 import multiprocessing
-import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from .named_types import AnyPath
 from .whole_files import make_folder
 
 
@@ -47,7 +47,7 @@ class FolderInUse(ValueError):
     """Another process works in the folder."""
 
 
-def require_locks(folder: str | os.PathLike[str]) -> None:
+def require_locks(folder: AnyPath) -> None:
     """Raises an error where locks do not work: some libraries would wait for ever without a word."""
     make_folder(folder)
     try:
@@ -61,7 +61,7 @@ def require_locks(folder: str | os.PathLike[str]) -> None:
 
 
 @contextmanager
-def folder_lock(folder: str | os.PathLike[str], *, doing: str, hint: str, wait: bool = False) -> Iterator[None]:
+def folder_lock(folder: AnyPath, *, doing: str, hint: str, wait: bool = False) -> Iterator[None]:
     """Context in which no other process is in the same context with the same folder."""
     lock = FileLock(Path(folder) / LOCK)
     try:

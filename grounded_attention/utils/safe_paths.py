@@ -6,12 +6,13 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from .bounded_files import MEGABYTE, open_data, parse_json, read_json, unique_keys
+from .named_types import AnyPath
 
 MAX_JSON = 16 * MEGABYTE  # of a configuration, or a header of a safetensors file: 200,000 weights
 WHOLE = ("I16", "I32", "I64", "U16", "U32", "U64", "BOOL")  # quantised weights are of 8 bits, or have other names
 
 
-def path_below(folder: str | os.PathLike[str], name: str) -> Path:
+def path_below(folder: AnyPath, name: str) -> Path:
     """Joins a folder and a name from a data file."""
     parts = name.replace("\\", "/").split("/")
     if not name or "\0" in name or ".." in parts or not parts[0] or ":" in parts[0][1:2]:
@@ -22,7 +23,7 @@ def path_below(folder: str | os.PathLike[str], name: str) -> Path:
     return Path(folder, name)
 
 
-def refuse_same_files(files: Mapping[str, str | os.PathLike[str] | None]) -> None:
+def refuse_same_files(files: Mapping[str, AnyPath | None]) -> None:
     """Checks that the files of a command are different ones, so that none is written over another."""
     seen: dict[str, str] = {}
     for name, path in files.items():
@@ -33,7 +34,7 @@ def refuse_same_files(files: Mapping[str, str | os.PathLike[str] | None]) -> Non
             raise ValueError(f"{name} {path}: found the same file as {earlier}, expected a file of its own")
 
 
-def check_weight_index(folder: str | os.PathLike[str]) -> None:
+def check_weight_index(folder: AnyPath) -> None:
     """Checks that a checkpoint takes its weights from files of its own folder, that no key of its configuration or of
     its weights is there twice, and that no weight of a layer is declared as whole numbers.
     """

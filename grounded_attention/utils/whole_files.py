@@ -16,12 +16,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from .named_types import AnyPath
+
 # Only a killed process leaves a draft; drafts are never pushed to the Hub (`LEFT_OUT`).
 DRAFT = ".partial"
 
 
 @contextmanager
-def whole_file(path: str | os.PathLike[str], *, durable: bool = False) -> Iterator[Path]:
+def whole_file(path: AnyPath, *, durable: bool = False) -> Iterator[Path]:
     """Context that yields the path of a draft to write, and renames it to `path` if the block succeeds."""
     path = Path(path)
     if not path.parent.exists():
@@ -55,24 +57,24 @@ def _check_replaceable(path: Path) -> None:
         raise FileExistsError(errno.EEXIST, f"this is {kind}, which is not replaced by a file", str(path))
 
 
-def write_text(path: str | os.PathLike[str], text: str, *, durable: bool = False) -> None:
+def write_text(path: AnyPath, text: str, *, durable: bool = False) -> None:
     """Writes a UTF-8 text file atomically, see `whole_file`."""
     with whole_file(path, durable=durable) as draft:
         draft.write_text(text, encoding="utf-8")
 
 
-def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
+def write_bytes(path: AnyPath, content: bytes) -> None:
     """Writes a file atomically, see `whole_file`."""
     with whole_file(path) as draft:
         draft.write_bytes(content)
 
 
-def write_json(path: str | os.PathLike[str], content: Any) -> None:
+def write_json(path: AnyPath, content: Any) -> None:
     """Writes a JSON file atomically, see `whole_file`."""
     write_text(path, json.dumps(content, indent=1))
 
 
-def make_folder(folder: str | os.PathLike[str]) -> None:
+def make_folder(folder: AnyPath) -> None:
     """Makes a folder, and those above it, if it is not there; unlike `exist_ok=True`, passes over no other error."""
     if not os.path.isdir(folder):
         try:
@@ -82,7 +84,7 @@ def make_folder(folder: str | os.PathLike[str]) -> None:
                 raise
 
 
-def delete_folder(folder: str | os.PathLike[str]) -> None:
+def delete_folder(folder: AnyPath) -> None:
     """Deletes a folder and all that is in it, if it exists."""
     with suppress(FileNotFoundError):
         shutil.rmtree(folder)

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import regex
 
+from .named_types import Span
+
 # Characters of scripts without spaces between words: Chinese, Japanese, Thai, Lao, Khmer, Burmese and their like.
 _UNSPACED = r"[\w&&[\p{scx=Han}\p{scx=Hira}\p{scx=Kana}\p{scx=Bopo}\p{LB=SA}\p{LB=AK}\p{LB=AS}]]"
 _LETTER = r"[\w\p{N}]"
@@ -25,12 +27,12 @@ _INSIDE = regex.compile(
 )
 
 
-def find_words(text: str) -> list[tuple[int, int]]:
+def find_words(text: str) -> list[Span]:
     """(start, end) of every word and punctuation mark of a text; without spaces, of every character with its marks."""
     return [match.span() for match in _WORD.finditer(text) if _VISIBLE.search(match[0])]
 
 
-def whole_words(pattern: str, text: str, flags: int = 0, begin: int = 0) -> Iterator[tuple[int, int]]:
+def whole_words(pattern: str, text: str, flags: int = 0, begin: int = 0) -> Iterator[Span]:
     """Finds where a regular expression matches whole words of a text.
 
     A hyphen joins words ("T-shirt"), and so does an apostrophe, except that of a possessive ("man's") or after an

@@ -11,7 +11,6 @@ exclusive end: up to one pixel outside the image is clipped to [0, 1], more is a
 """
 
 import math
-import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -38,7 +37,7 @@ from grounded_attention.dataset_scripts.files.streaming import text_lines
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from grounded_attention.utils import bounded_files
 from grounded_attention.utils.boxes import look_normalised
-from grounded_attention.utils.named_types import Fields
+from grounded_attention.utils.named_types import AnyPath, Fields
 from grounded_attention.utils.safe_paths import path_below
 
 from .local_builder import SIZE, SPLITS, BuildReport, LocalBuilder, LocalConfig, caption_columns, logger, phrase_column
@@ -283,7 +282,7 @@ class EntitiesFiles:
     split_folders: bool = False
 
     @classmethod
-    def locate(cls, data_dir: str | os.PathLike[str] | None) -> "EntitiesFiles":
+    def locate(cls, data_dir: AnyPath | None) -> "EntitiesFiles":
         """Finds the files in `data_dir` or in its folder `flickr30k_entities`."""
         check_folder(data_dir, WHERE_TO_GET)
         folder = Path(str(data_dir))

@@ -26,7 +26,7 @@ from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import UNDECLARED, Licence
 from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.boxes import look_normalised
-from grounded_attention.utils.named_types import Fields, Row
+from grounded_attention.utils.named_types import Fields, Row, Size
 from grounded_attention.utils.processes import require_locks
 from grounded_attention.utils.whole_files import write_text
 
@@ -59,7 +59,7 @@ def caption_columns() -> dict[str, datasets.List]:
 SIZE = dict.fromkeys(("width", "height"), datasets.Value("int32"))  # columns of an image's size in pixels
 
 
-def read_size(record: Record) -> tuple[int, int]:
+def read_size(record: Record) -> Size:
     """Width and height of an image."""
     return record.integer("width", minimum=1), record.integer("height", minimum=1)
 

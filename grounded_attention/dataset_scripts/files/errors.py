@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from grounded_attention.utils.bounded_files import FileError
+from grounded_attention.utils.named_types import AnyPath
 
 
 class DataError(ValueError):
@@ -20,7 +21,7 @@ class DataError(ValueError):
         self,
         problem: str,
         *,
-        file: str | os.PathLike[str] | None = None,
+        file: AnyPath | None = None,
         where: str | None = None,
         found: object = None,
         expected: str | None = None,
@@ -53,7 +54,7 @@ def require_file(file: Path, problem: str = "no such file", **details: Any) -> N
 
 
 @contextmanager
-def data_file(file: str | os.PathLike[str], hint: str, missing: str = "the file is missing") -> Iterator[None]:
+def data_file(file: AnyPath, hint: str, missing: str = "the file is missing") -> Iterator[None]:
     """Turns the errors of `bounded_files` about a file into those of data."""
     try:
         yield
@@ -74,7 +75,7 @@ def placed(**place: Any) -> Iterator[None]:
         raise DataError(str(error), **place) from error
 
 
-def check_folder(data_dir: str | os.PathLike[str] | None, hint: str) -> None:
+def check_folder(data_dir: AnyPath | None, hint: str) -> None:
     """Checks the folder of a data set; `hint` says where to get the data."""
     refuse_if(data_dir is None, "data_dir is missing", hint=f"pass the folder as data_dir; {hint}")
     if not os.path.isdir(str(data_dir)):

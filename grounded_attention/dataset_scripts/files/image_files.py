@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from grounded_attention.utils.bounded_files import AnyPath
+from grounded_attention.utils.named_types import AnyPath
 
 from .errors import DataError, refuse_if
 from .streaming import text_lines
@@ -25,7 +25,7 @@ class ImageFile:
     path: Path
 
 
-def list_images(source: str | os.PathLike[str]) -> list[ImageFile]:
+def list_images(source: AnyPath) -> list[ImageFile]:
     """Lists the images of a folder and its subfolders, sorted by path, or the images of a list in its order.
 
     In a folder every file with the suffix of an image counts, and its id is the file name without the suffix. A list

@@ -13,7 +13,6 @@ checks protect the reader:
 """
 
 import io
-import os
 import pickle
 import re
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from grounded_attention.utils.bounded_files import read_data
+from grounded_attention.utils.named_types import AnyPath
 
 from .errors import DataError, refuse_if, require_file
 
@@ -35,13 +35,13 @@ HINT = "pickles that may run code are not read"
 LAST_CODE_POINT = 0x10FFFF
 
 
-def load_pickle(path: str | os.PathLike[str]) -> Any:
+def load_pickle(path: AnyPath) -> Any:
     """Loads the data of a pickle file, also of one that Python 2 wrote (its `str` becomes text, by Latin-1)."""
     require_file(Path(path), expected="a pickle")
     return loads(read_data(Path(path), MAX_BYTES), file=path)
 
 
-def loads(data: bytes, *, file: str | os.PathLike[str] | None = None, where: str | None = None) -> Any:
+def loads(data: bytes, *, file: AnyPath | None = None, where: str | None = None) -> Any:
     """Loads the data of a pickle in memory."""
     try:
         return _Unpickler(data).load()

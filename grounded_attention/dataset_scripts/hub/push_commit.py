@@ -59,6 +59,7 @@ MODEL = "model"
 SPACE = "space"
 CARD = "README.md"
 MAIN = "main"
+Files = dict[str, Path | bytes]  # path in a repository -> a file here, or its content
 # Files that the Hub adds to a new repository.
 _HUB_FILES = {".gitattributes"}
 

@@ -19,7 +19,7 @@ from grounded_attention.dataset_scripts.licences import (
 from grounded_attention.utils.named_types import Columns, Fields
 
 from .dataset_card import write_card
-from .push_commit import CARD, Repository, commit_files, fetch_repository
+from .push_commit import CARD, Files, Repository, commit_files, fetch_repository
 from .push_record import RECORD, check_record, make_record
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*")
@@ -50,7 +50,7 @@ class RowsPush:
             licence=self.licence,
             permission=self.permission,
         )
-        files: dict[str, Path | bytes] = dict(rows)
+        files: Files = dict(rows)
         files[f"{self.name}/{RECORD}"] = json.dumps(record, indent=2, ensure_ascii=False).encode()
         records = dict(sorted({**self.others, self.name: record}.items()))
         files[CARD] = write_card(self.repository.name, records).encode()

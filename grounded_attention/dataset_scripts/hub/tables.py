@@ -3,7 +3,6 @@
 
 import dataclasses
 import hashlib
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from grounded_attention.dataset_scripts.builders.local_builder import LocalBuild
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, placed, refuse_if
 from grounded_attention.dataset_scripts.files.manifests import ManifestKind
 from grounded_attention.utils.bounded_files import read_json
-from grounded_attention.utils.named_types import Columns, Fields, Row
+from grounded_attention.utils.named_types import AnyPath, Columns, Fields, Row
 from grounded_attention.utils.whole_files import make_folder
 
 from .push_commit import hub_errors
@@ -27,7 +26,7 @@ PREFIX = "hub://"
 RETRY_HINT = "run the command again; finished downloads are kept"
 
 
-def is_on_hub(place: str | os.PathLike[str]) -> bool:
+def is_on_hub(place: AnyPath) -> bool:
     """Returns whether a place is a repository, `hub://ORG/NAME` or `hub://ORG/NAME@REVISION`."""
     return str(place).startswith(PREFIX)
 
@@ -44,9 +43,7 @@ def parse_place(place: str) -> tuple[str, str | None]:
     return name, revision or None
 
 
-def table_folder(
-    place: str | os.PathLike[str], kind: ManifestKind, files: Sequence[str], verify: Callable[[Path], None]
-) -> Path:
+def table_folder(place: AnyPath, kind: ManifestKind, files: Sequence[str], verify: Callable[[Path], None]) -> Path:
     """Returns the local folder of a table; downloads a table of the Hub first."""
     if not is_on_hub(place):
         return Path(place)

@@ -16,8 +16,8 @@ from grounded_attention.dataset_scripts.files.errors import (
     require_file,
 )
 from grounded_attention.dataset_scripts.files.records import MAX_FLOAT32, json_lines
-from grounded_attention.utils.bounded_files import AnyPath, parse_json, read_json, unique_keys
-from grounded_attention.utils.named_types import Fields
+from grounded_attention.utils.bounded_files import parse_json, read_json, unique_keys
+from grounded_attention.utils.named_types import AnyPath, Fields
 
 _EXPECTED = (
     'an object {"image id": boxes, ...}, or a line {"image_id": ..., "boxes": boxes} for each image; boxes are lists '

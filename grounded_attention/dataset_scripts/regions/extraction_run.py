@@ -20,8 +20,7 @@ from tqdm import tqdm
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.image_files import ImageFile
-from grounded_attention.utils.bounded_files import AnyPath
-from grounded_attention.utils.named_types import Fields
+from grounded_attention.utils.named_types import AnyPath, Fields
 from grounded_attention.utils.progress import is_quiet
 
 from .rows import Regions

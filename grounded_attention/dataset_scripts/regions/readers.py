@@ -17,7 +17,8 @@ from typing import Any, BinaryIO
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, refuse_if
 from grounded_attention.dataset_scripts.files.records import id_text
-from grounded_attention.utils.bounded_files import AnyPath, FileError, open_data, parse_json
+from grounded_attention.utils.bounded_files import FileError, open_data, parse_json
+from grounded_attention.utils.named_types import AnyPath
 
 from .reader_h5 import read_h5
 from .reader_lmdb import read_lmdb

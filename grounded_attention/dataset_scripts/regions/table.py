@@ -24,8 +24,7 @@ import numpy.typing as npt
 
 from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.dataset_scripts.files.manifests import check_file
-from grounded_attention.utils.bounded_files import AnyPath
-from grounded_attention.utils.named_types import Fields
+from grounded_attention.utils.named_types import AnyPath, Fields
 from grounded_attention.utils.safe_paths import path_below
 
 from .index import read_index

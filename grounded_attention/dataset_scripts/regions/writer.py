@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from grounded_attention.dataset_scripts.files.errors import DataError, placed, refuse_if
 from grounded_attention.dataset_scripts.files.manifests import describe_changes, refuse_strays
-from grounded_attention.utils.bounded_files import AnyPath
-from grounded_attention.utils.named_types import Columns, Fields
+from grounded_attention.utils.named_types import AnyPath, Columns, Fields
 from grounded_attention.utils.processes import folder_lock
 from grounded_attention.utils.safe_paths import refuse_links
 from grounded_attention.utils.whole_files import DRAFT, make_folder, whole_file

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from grounded_attention.dataset_scripts.rows.raw import hull
+from grounded_attention.utils.named_types import Span
 
 from .raw import Boxes, RawBox, RowError, first_of, trimmed
 from .readings import PIXELS, Reading, Readings
@@ -29,9 +30,6 @@ OPEN_SCALE: Readings = (Reading("xyxy", PIXELS), Reading("xyxy", 1000.0), Readin
 POINTS: Readings = (Reading("points", PIXELS), Reading("points", 1000.0))
 POINT_SHARES: Readings = (Reading("points", 1.0),)
 KOSMOS_CELLS = 32
-
-
-Span = tuple[int, int]  # the first character, and the one behind the last
 
 
 @dataclass

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 from grounded_attention.processing.phrase import row_texts
-from grounded_attention.utils.named_types import Columns
+from grounded_attention.utils.named_types import Columns, Span
 
 from .chats import read_messages
 from .columns import XYXY_PIXELS, XYXY_SHARES, Context, has_boxes, images_of, make_row
@@ -138,7 +138,7 @@ def read_chunks(record: Columns, context: Context) -> Rows:
     caption = record["caption"]
     if not isinstance(caption, str):
         raise RowError("bad caption", found=caption, expected="a text")
-    spans: dict[tuple[int, int], RawPhrase] = {}
+    spans: dict[Span, RawPhrase] = {}
     for name in ("noun_chunks", "ref_exps"):
         for number, entry in enumerate(structured(record.get(name), name) or []):
             place = f"{name}, element {number}"

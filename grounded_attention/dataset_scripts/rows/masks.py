@@ -10,11 +10,10 @@ from PIL import Image
 
 from grounded_attention.dataset_scripts.rows.raw import around
 from grounded_attention.utils.masks import mask_corners, read_mask
-from grounded_attention.utils.named_types import Columns
+from grounded_attention.utils.named_types import Columns, Size
 from grounded_attention.utils.open_images import open_image
 
 from .raw import RowError, plain, structured
-from .readings import Size
 
 MASK_NAMES = ("mask", "segmentation", "rle", "polygon", "polygons", "segments", "quad")
 MAX_SHIFT = 8  # groups of 5 bits of a run length

@@ -14,11 +14,11 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from grounded_attention.dataset_scripts.files.image_files import SUFFIXES
+from grounded_attention.utils.named_types import AnyPath, Size
 from grounded_attention.utils.open_images import picture_size
 from grounded_attention.utils.safe_paths import path_below
 
 from .raw import RowError
-from .readings import Size
 
 _SIZES = 4096  # that are remembered, for pictures that several rows have
 _UPLOAD = re.compile(r"^[0-9a-f]{8}-")  # Label Studio's before the name of a file
@@ -50,7 +50,7 @@ class Pictures:
     (`is_foreign`) may not name files.
     """
 
-    def __init__(self, folder: Path | None, images: str | os.PathLike[str] | None, is_foreign: bool) -> None:
+    def __init__(self, folder: Path | None, images: AnyPath | None, is_foreign: bool) -> None:
         self.folders = [Path(each) for each in (images, folder) if each is not None]
         self.is_foreign = is_foreign
         self._by_name: dict[str, Path] | None = None

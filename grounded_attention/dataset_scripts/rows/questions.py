@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from grounded_attention.utils.named_types import Span
 from grounded_attention.utils.whole_words import whole_words
 
 from .columns import XYWH_PIXELS, XYXY_PIXELS, Columns, Context, boxes_of, each_text, has_boxes, make_row
@@ -60,7 +61,7 @@ def evidence_of(record: Columns, readings: Readings) -> Boxes:
         raise RowError("words and their boxes", found=len(boxes), expected="a box for each word")
     given = structured(record.get("answers"), "answers") or [record.get("answer", record.get("label"))]
     page = "\0".join(["", *map(_bare_word, words), ""])
-    found: set[tuple[int, int]] = set()
+    found: set[Span] = set()
     for answer in texts_of(given, "answers"):
         of_answer = answer.split()
         run = "\0".join(["", *map(_bare_word, of_answer), ""])

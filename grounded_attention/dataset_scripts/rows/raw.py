@@ -16,9 +16,9 @@ import numpy as np
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.processing.phrase import known_values
-from grounded_attention.utils.named_types import Columns, Fields
+from grounded_attention.utils.named_types import Columns, Fields, Size, Span
 
-from .readings import PIXELS, Reading, Readings, Size
+from .readings import PIXELS, Reading, Readings
 
 
 def around(
@@ -280,7 +280,7 @@ def span_phrases(value: Any, text: str, boxes: Boxes, name: str) -> Phrases:
     return [RawPhrase(text[start:end], boxes, start, end, 0) for start, end in spans]
 
 
-def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+def trimmed(text: str, start: int, end: int) -> Span:
     """Characters of a text without the blanks around them; none if there are only blanks."""
     words = text[start:end]
     first = start + len(words) - len(words.lstrip())

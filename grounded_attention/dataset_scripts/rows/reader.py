@@ -3,7 +3,6 @@
 
 import logging
 import math
-import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -18,7 +17,7 @@ from grounded_attention.dataset_scripts.files.image_files import SUFFIXES
 from grounded_attention.processing.phrase import read_phrase
 from grounded_attention.utils.boxes import check_shape
 from grounded_attention.utils.masks import run_lengths
-from grounded_attention.utils.named_types import Columns, Fields
+from grounded_attention.utils.named_types import AnyPath, Columns, Fields
 from grounded_attention.utils.open_images import open_image
 
 from .captions import texts_in_order
@@ -140,7 +139,7 @@ def grounded_rows(
     boxes: str | None = None,
     split: str | None = None,
     *,
-    images: str | os.PathLike[str] | None = None,
+    images: AnyPath | None = None,
     config: str | None = None,
     max_rows: int | None = None,
     **options: Any,

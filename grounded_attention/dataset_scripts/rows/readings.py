@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.utils.named_types import Size
 
 FORMAT = "the format of "  # how a convention is known that files of a tool cannot change
 PIXELS = 0.0  # the scale of boxes in pixels
@@ -33,9 +34,6 @@ _SCALES = {
     "yolo": 1.0, "real": PIXELS, "norm1000": 1000.0,
 }  # fmt: skip
 _RANGE = re.compile(r"\[?0(?:\.0)?\s*(?:\.\.+|-|–|to|,)\s*(\d+(?:\.\d+)?)\]?")
-
-
-Size = tuple[int, int]  # width and height in pixels
 
 
 @dataclass(frozen=True)

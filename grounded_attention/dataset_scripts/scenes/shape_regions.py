@@ -19,7 +19,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from grounded_attention.utils.components import label_components
-from grounded_attention.utils.named_types import Fields
+from grounded_attention.utils.named_types import Fields, Size
 
 from . import SOURCE
 from .features import FEATURE_SIZE, pixel_features
@@ -96,7 +96,7 @@ MIN_PATCH_SHARE = 0.2  # smallest share of a connected part for a patch of one c
 FIT_STEPS = 4
 
 
-def scene_size(width: int, height: int) -> tuple[int, int]:
+def scene_size(width: int, height: int) -> Size:
     """Returns the size of a picture among the scenes: unchanged, or scaled to a longest side as theirs."""
     longest = max(width, height)
     target = min(max(longest, SHORTEST_SIDE), LONGEST_SIDE)

@@ -7,6 +7,8 @@ from functools import lru_cache
 import numpy as np
 from PIL import Image, ImageDraw
 
+from grounded_attention.utils.named_types import Corners
+
 from .world import Scene, SceneObject
 
 Point = tuple[float, float]
@@ -30,7 +32,7 @@ def faces(item: SceneObject) -> list[Face]:
 
 
 @lru_cache(maxsize=1000)
-def box(item: SceneObject) -> tuple[float, float, float, float]:
+def box(item: SceneObject) -> Corners:
     """Returns the tight box (x1, y1, x2, y2) of an object in image pixels."""
     points: list[tuple[float, float]] = []
     for corners, _ in faces(item):

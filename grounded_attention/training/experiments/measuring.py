@@ -8,7 +8,7 @@ from grounded_attention.heads.attention_grounding import summarise
 from grounded_attention.metrics.item_scores import ID_COLUMNS
 from grounded_attention.pages.figures import HEADS
 from grounded_attention.training.loop.trainer import GroundingTrainer
-from grounded_attention.utils.named_types import Columns, Fields
+from grounded_attention.utils.named_types import Columns, Fields, Head
 from grounded_attention.utils.whole_files import write_json
 
 from .prepared_data import PreparedData
@@ -65,7 +65,7 @@ def reported(numbers: Mapping[str, Fields]) -> Fields:
     return numbers.get(reported_split(numbers), {})
 
 
-def chosen_heads(methods: Mapping[str, Mapping[str, Fields]]) -> dict[str, list[tuple[int, int]]]:
+def chosen_heads(methods: Mapping[str, Mapping[str, Fields]]) -> dict[str, list[Head]]:
     """Method -> the head that is best on validation, as tables name it; `methods` has numbers by split."""
     validated = {}
     for name, splits in methods.items():

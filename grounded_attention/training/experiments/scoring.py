@@ -26,7 +26,7 @@ from grounded_attention.analysis.faithfulness import (
 from grounded_attention.analysis.relevancy import region_maps
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTableWriter
 from grounded_attention.heads.attention_grounding import AttentionGrounding
-from grounded_attention.metrics.significance import Estimate, estimate_ratio
+from grounded_attention.metrics.significance import Estimates, estimate_ratio
 from grounded_attention.modeling.finite_numbers import finite_outputs
 from grounded_attention.pages.failures import Judged
 from grounded_attention.supervision import get_method, supervise
@@ -213,7 +213,7 @@ def evidence_metrics(
     image_ids: Sequence[str],
     heads: npt.ArrayLike | None = None,
     chance: npt.ArrayLike | None = None,
-) -> dict[str, Estimate]:
+) -> Estimates:
     """Scores N questions; `right`: view of `VIEWS` -> whether each answer is right, 0 or 1.
 
     Of attention, `heads` (N, H) is the share of the question's grounded words whose most attended region is evidence,

@@ -48,7 +48,7 @@ from grounded_attention.metrics.object_hallucination import (
     read_yes_or_no,
 )
 from grounded_attention.metrics.probes import Matched, box_metrics, match_metrics, verdict_metrics
-from grounded_attention.metrics.significance import Estimate
+from grounded_attention.metrics.significance import Estimates
 from grounded_attention.metrics.vqa_accuracy import normalise_answer
 from grounded_attention.tasks import TASKS
 from grounded_attention.tasks.referring_expressions import in_pixels, meant_box
@@ -202,7 +202,7 @@ def gqa_evidence(row: Row) -> Iterator[Fields]:
         yield {**picture, **question, "phrases": phrases, "boxes": boxes}
 
 
-def run_suite(settings: Settings, probes: Sequence[Probe]) -> Iterator[tuple[str, dict[str, Estimate]]]:
+def run_suite(settings: Settings, probes: Sequence[Probe]) -> Iterator[tuple[str, Estimates]]:
     """The name of each probe, and its numbers."""
     for probe in probes:
         # At most `limit` rows, drawn; pairs stay together.
@@ -217,7 +217,7 @@ def run_suite(settings: Settings, probes: Sequence[Probe]) -> Iterator[tuple[str
         yield probe.name, _MEASURE[settings.suite](settings, probe, limited_rows)
 
 
-def _grounding(settings: Settings, probe: Probe, rows: Any) -> dict[str, Estimate]:
+def _grounding(settings: Settings, probe: Probe, rows: Any) -> Estimates:
     task = "grounded_generation" if settings.is_vlm else "referring_expressions"
     items = _score(settings, probe, task, rows, {"generate": LENGTH[GROUNDING]} if settings.is_vlm else {})
     predicted = []
@@ -252,7 +252,7 @@ def _boxes_of_heads(settings: Settings, probe: Probe, rows: Any) -> list[Sequenc
     return found
 
 
-def _composition(settings: Settings, probe: Probe, rows: Any) -> dict[str, Estimate]:
+def _composition(settings: Settings, probe: Probe, rows: Any) -> Estimates:
     asked = []
     pictures = [name for name in ("file_name", "width", "height") if name in rows.column_names]
     for row in rows:
@@ -287,7 +287,7 @@ def _composition(settings: Settings, probe: Probe, rows: Any) -> dict[str, Estim
     return match_metrics(matched)
 
 
-def _hallucination(settings: Settings, probe: Probe, rows: Any) -> dict[str, Estimate]:
+def _hallucination(settings: Settings, probe: Probe, rows: Any) -> Estimates:
     answers = _ask(settings, probe, rows, LENGTH[HALLUCINATION])
     verdicts = [read_yes_or_no(answers[name]["said"]) for name in rows["example_id"]]
     gold = [given[0] for given in rows["answers"]]
@@ -304,7 +304,7 @@ def _hallucination(settings: Settings, probe: Probe, rows: Any) -> dict[str, Est
     return estimates | (_descriptions(settings, probe) if probe.descriptions else {})
 
 
-def _descriptions(settings: Settings, probe: Probe) -> dict[str, Estimate]:
+def _descriptions(settings: Settings, probe: Probe) -> Estimates:
     """AMBER's free descriptions; where they cannot be made or judged they are left out, and the terminal says so."""
     asked = list(probe.descriptions)
     if settings.limit is not None and settings.limit < len(asked):
@@ -328,7 +328,7 @@ def _descriptions(settings: Settings, probe: Probe) -> dict[str, Estimate]:
     return description_metrics(described, related, safe, similar)
 
 
-def _evidence(settings: Settings, probe: Probe, rows: Any) -> dict[str, Estimate]:
+def _evidence(settings: Settings, probe: Probe, rows: Any) -> Estimates:
     listed = [{"boxes": [box for phrase in row["phrases"] for box in phrase["boxes"]], **row} for row in rows]
     answers: dict[str, Fields] = {}
     with TemporaryDirectory() as folder:
@@ -365,7 +365,7 @@ def answers_alike(said: str, answer: str) -> bool:
     return normalise_answer(said) == normalise_answer(answer)
 
 
-_MEASURE: Mapping[str, Callable[[Settings, Probe, Any], dict[str, Estimate]]] = {
+_MEASURE: Mapping[str, Callable[[Settings, Probe, Any], Estimates]] = {
     GROUNDING: _grounding,
     COMPOSITION: _composition,
     HALLUCINATION: _hallucination,

@@ -14,7 +14,7 @@ from grounded_attention.heads.choosing import top_heads
 from grounded_attention.heads.heads_file import ChosenHeads
 from grounded_attention.supervision import get_method, split_name
 from grounded_attention.training.recipes.recipe import HEADS, Recipe, RecipeError, recipe_key_errors
-from grounded_attention.utils.named_types import Columns, Fields
+from grounded_attention.utils.named_types import Columns, Fields, Head
 
 from .data import limit_rows
 from .trainer import GroundingTrainer
@@ -33,7 +33,7 @@ class HeadChoice:
     value: Any
     size: tuple[int | None, int | None] | None = None  # layers and heads of the model that a file is of
 
-    def pick(self, accuracy: np.ndarray) -> list[tuple[int, int]]:
+    def pick(self, accuracy: np.ndarray) -> list[Head]:
         """The chosen (layer, head) pairs, sorted."""
         heads = accuracy.shape[1]
         if self.kind == "list":
@@ -43,7 +43,7 @@ class HeadChoice:
         ranked = top_heads(accuracy)
         return sorted(ranked[: self.value] if self.kind == "best" else ranked[len(ranked) - self.value :])
 
-    def options(self, pairs: list[tuple[int, int]]) -> Fields:
+    def options(self, pairs: list[Head]) -> Fields:
         """Options of a method that restrict it to the chosen heads."""
         if self.kind == "layers":
             return {"layers": sorted(set(self.value))}

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
+from grounded_attention.modeling.task_losses import Counts
 from grounded_attention.processing.phrase_arrays import TRUNCATED
 from grounded_attention.supervision import SupervisionMethod
 from grounded_attention.supervision.controls import control_labels
@@ -40,7 +41,7 @@ CUT_ROWS = "cut_rows"  # of any batch of a task: key of a row whose text was cut
 EVALUATION = 2**31 - 1
 
 
-def count_components(task: Task, method: SupervisionMethod, batch: Batch) -> dict[str, Tensor]:
+def count_components(task: Task, method: SupervisionMethod, batch: Batch) -> Counts:
     """Loss component -> number of terms in its sum, () int64; without components that the batch does not have."""
     counted = {component.name: component.count(batch) for component in task.losses}
     return {name: count for name, count in counted.items() if count is not None} | method.counts(batch)

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
+from grounded_attention.modeling.task_losses import Counts
 from grounded_attention.utils.named_types import Batch, Columns
 
 
@@ -33,7 +34,7 @@ class Preservation:
         self.model_inputs = model_inputs
         self.start = start.eval().requires_grad_(False)
 
-    def counts(self, batch: Batch) -> dict[str, Tensor]:
+    def counts(self, batch: Batch) -> Counts:
         """Component -> number of terms in its sum, () int64."""
         return {"distillation": _attended(batch).sum()}
 

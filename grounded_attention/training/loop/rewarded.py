@@ -16,6 +16,7 @@ from torch import Tensor
 from trl import DPOTrainer, GRPOTrainer
 
 from grounded_attention.dataset_scripts.rows.chats import row_images
+from grounded_attention.modeling.task_losses import Counts
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision import SupervisionMethod
 from grounded_attention.supervision.distillation import TEACHER, AttentionDistillation
@@ -120,7 +121,7 @@ class ResponseTerm(GroundingTrainerMixin):
                 "supervises: add the column phrases"
             )
 
-    def count_step(self, batches: Sequence[Any], device: torch.device) -> dict[str, Tensor]:
+    def count_step(self, batches: Sequence[Any], device: torch.device) -> Counts:
         """Nothing: as TRL's own, the loss is a mean over the micro-batch."""
         return {}
 

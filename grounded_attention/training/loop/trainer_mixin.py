@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from transformers import TrainerCallback
 
 from grounded_attention.heads.attention_grounding import AttentionGrounding, summarise
+from grounded_attention.modeling.task_losses import Counts
 from grounded_attention.processing.patch_grounding import GROUNDING_KEYS
 from grounded_attention.supervision import SupervisionMethod
 from grounded_attention.supervision.attention_function import SupervisedAttention
@@ -155,7 +156,7 @@ class GroundingTrainerMixin(SavedWeights):
         self.method = method
         self.attention_weight = attention_weight
         self._reports = AttentionReports(trainer.model) if self.hides_attentions else None
-        self._step_counts: dict[str, Tensor] | None = None
+        self._step_counts: Counts | None = None
         self._logged: dict[str, Tensor] = {}
         self._logged_since = 0
 
@@ -191,7 +192,7 @@ class GroundingTrainerMixin(SavedWeights):
             return batch[COUNTS]
         return self.method.counts(batch)
 
-    def count_step(self, batches: Sequence[Batch], device: torch.device) -> dict[str, Tensor]:
+    def count_step(self, batches: Sequence[Batch], device: torch.device) -> Counts:
         """Component -> its count over the micro-batches of all processes, () float64."""
         counts = [self.counts(batch) for batch in batches]
         if not counts or not counts[0]:

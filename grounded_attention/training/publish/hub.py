@@ -26,6 +26,7 @@ from transformers.utils import ADAPTER_CONFIG_NAME
 
 from grounded_attention.dataset_scripts.hub.push_commit import (
     HUB_FAILURES,
+    Files,
     HubError,
     explain_failure,
     make_commit,
@@ -181,7 +182,7 @@ class HubPush:
         step = step_of(folder)
         try:
             # The model at the root; with two of the strategies also the checkpoint in a separate folder.
-            files: dict[str, Path | bytes] = {**model_files(folder)}
+            files: Files = {**model_files(folder)}
             if self.repo.strategy in (HubStrategy.CHECKPOINT, HubStrategy.ALL_CHECKPOINTS):
                 if self.repo.strategy == HubStrategy.CHECKPOINT:
                     place = LAST_CHECKPOINT
@@ -222,7 +223,7 @@ class HubPush:
 
 def push_folder(repo: HubRepo, directory: Path, message: str, again: str) -> str:
     """Pushes a model directory; retries after `WAITS` seconds where a retry may help."""
-    kept: dict[str, Path | bytes] = {}
+    kept: Files = {}
     for path in own_files(directory):
         name = path.relative_to(directory).as_posix()
         if not any(fnmatch(name, pattern) for pattern in LEFT_OUT):

@@ -8,7 +8,14 @@ from pathlib import Path
 import yaml
 from jinja2 import Template
 
-from grounded_attention.dataset_scripts.hub.push_commit import CARD, SPACE, HubError, commit_files, fetch_repository
+from grounded_attention.dataset_scripts.hub.push_commit import (
+    CARD,
+    SPACE,
+    Files,
+    HubError,
+    commit_files,
+    fetch_repository,
+)
 from grounded_attention.pages.page import html_page
 from grounded_attention.tasks.score_modules import SCORES
 from grounded_attention.utils.bounded_files import read_text
@@ -105,7 +112,7 @@ def push_score(directory: Path, to: str, private: bool = False) -> str:
     if module not in there and set(there) - {CARD}:
         hint = "push to another Space"
         raise HubError("the Space contains other files", where=repository.name, found=there[0], hint=hint)
-    files: dict[str, Path | bytes] = {module: module_of(directory)}
+    files: Files = {module: module_of(directory)}
     for name in (CARD, PAGE):
         text = read_text(directory / name)
         files[name] = text.replace(f'"{directory.resolve().name}"', f'"{repository.name}"').encode()
