@@ -12,8 +12,10 @@ from grounded_attention.training.loop.checkpoint import is_complete, prepare_res
 from grounded_attention.training.loop.trainer import unit_names
 from grounded_attention.training.publish.hub import model_files
 from grounded_attention.training.recipes.recipe import RecipeError
+from tests.helpers.tiny_scenes import tiny_scenes
 from tests.helpers.tiny_trainer import assert_same
 from tests.helpers.tiny_vlm_models import make_pair
+from tests.helpers.tiny_vlm_recipes import vlm_recipe
 from tests.helpers.two_processes import run_two
 from tests.training.elastic_steps import ALONE, STEPS, STOP, TOGETHER, elastic_trainer, train
 from tests.training.not_finite import ROW
@@ -109,3 +111,21 @@ def test_units_of_sharding_are_parts_of_the_model():
     model = make_pair("llava")[0]
     assert {"LlamaDecoderLayer", "CLIPEncoderLayer"} <= set(unit_names(model))
     assert set(unit_names(model)) <= {type(module).__name__ for module in model.modules()}
+
+
+def test_a_sharded_vision_language_model_is_continued(tmp_path):
+    """No gradient reaches the last layer of its vision tower, of which the optimizer has no state."""
+    run = tmp_path / "run"
+    recipe = vlm_recipe(tiny_scenes(tmp_path / "scenes"), run)
+    recipe["training"] |= {"fsdp": True, "max_steps": 4, "save_strategy": "steps", "save_steps": 2}
+    file = tmp_path / "recipe.yaml"
+    file.write_text(json.dumps(recipe))
+    run_two("grounded_attention", "train", file)
+    straight = load_file(run / "direct/model.safetensors")
+    (run / "results.json").unlink()
+    shutil.rmtree(run / "direct/checkpoint-4")
+    for path in (run / "direct").iterdir():
+        if path.is_file():
+            path.unlink()
+    run_two("grounded_attention", "train", file, "resume=true")
+    assert_same(load_file(run / "direct/model.safetensors"), straight, 0)

@@ -20,6 +20,7 @@ from typing import Any, cast
 
 import torch
 from transformers import PreTrainedModel
+from transformers.trainer import OPTIMIZER_NAME_BIN
 
 from grounded_attention.training.recipes.recipe import RecipeError
 from grounded_attention.utils.bounded_files import read_json
@@ -192,6 +193,17 @@ class SavedWeights:
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         if not self._take(Path(resume_from_checkpoint)):
             super()._load_from_checkpoint(resume_from_checkpoint, model)  # type: ignore[misc]
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        """Of sharded weights torch expects states of all that learn, also of layers that no gradient reaches, such as
+        the last ones of LLaVA's vision tower. These have none, and are frozen.
+        """
+        states = Path(checkpoint or "", OPTIMIZER_NAME_BIN)
+        if getattr(self, "is_fsdp_enabled", False) and states.is_file():
+            learned = torch.load(states, map_location="cpu", mmap=True, weights_only=True)["state"]
+            for name, weight in self.model.named_parameters():  # type: ignore[attr-defined]
+                weight.requires_grad_(weight.requires_grad and name in learned)
+        super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[misc]
 
     def _load_best_model(self) -> None:
         if not self._take(Path(self.state.best_model_checkpoint)):  # type: ignore[attr-defined]
