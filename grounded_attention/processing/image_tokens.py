@@ -315,6 +315,9 @@ _REASONS = {
     "its processor puts image tokens into the prompt by itself": ("fuyu", "git"),
     "it does not answer about images with text, word by word": ("diffusion_gemma", "pi0", "shieldgemma2"),
     "it reads no images in transformers": ("evolla", "mistral4"),
+    "transformers 5.24 cannot return its attention once it has read an image: its tower's states are recorded twice": (
+        "phi4_multimodal",
+    ),
     "it runs some of its layers several times in one pass, so that a layer and a head have several maps": (
         "inkling2_loop",
     ),

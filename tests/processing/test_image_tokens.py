@@ -15,6 +15,8 @@ import torch
 import transformers
 from packaging import version
 from PIL import Image
+from transformers import AutoConfig
+from transformers.models.auto import modeling_auto
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
 from grounded_attention.processing import image_tokens
@@ -199,7 +201,12 @@ def test_every_family_is_tested():
 def test_every_type_of_transformers_is_known_or_refused_by_a_reason():
     assert not set(IMAGE_TOKEN_FAMILIES) & set(REFUSED_FAMILIES)
     if version.parse(transformers.__version__).release[:2] == (5, 24):  # a newer one has more types
-        assert set(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES) <= {*IMAGE_TOKEN_FAMILIES, *REFUSED_FAMILIES}
+        known = {*IMAGE_TOKEN_FAMILIES, *REFUSED_FAMILIES}
+        assert set(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES) <= known
+        for name in {*modeling_auto.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES} - known:
+            config = AutoConfig.for_model(name)  # they hear, or have a thinker that sees
+            assert not hasattr(config, "vision_config"), name
+            assert not hasattr(config, "thinker_config") or f"{name}_thinker" in known, name
 
 
 def test_tokens_of_padding_have_no_box():
