@@ -33,6 +33,7 @@ COLUMNS = {
     "look, generate": ("tests/lens/test_look.py", "test_rows_equal_eager_generation", None),
     "steer": ("tests/supervision/test_head_changes.py", "test_reported_rows_are_steered_too", None),
     "teach": ("tests/supervision/test_vlm_families.py", "test_a_training_step_with_direct", None),
+    "8 bits": ("tests/supervision/test_quantised.py", "test_rows_of_quantised_weights_equal_eager_maps", None),
     "resume": ("tests/training/test_resume_vlms.py", "test_a_whole_model_continues_bit_for_bit", None),
 }
 PAGE = """# Which vision-language models work
@@ -52,6 +53,7 @@ result of tests on a tiny model with random weights and the processors of transf
 - **look, generate**: the rows of prompt and answer equal those of `generate(output_attentions=True)`.
 - **steer**: a steered head gives exp(strength) times the weight to chosen image tokens, before normalisation.
 - **teach**: the loss of `direct` equals that of eager maps, and a step lowers it.
+- **8 bits**: `direct` of a model with quantised weights (bitsandbytes) equals that of its eager maps.
 - **resume**: a training that continues from a checkpoint ends with the weights and losses of one without a stop, bit
   by bit. transformers converts the weights of Kimi K2.5 when it loads them, for a decoder that is not one of the tiny
   ones.

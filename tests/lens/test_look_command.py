@@ -12,6 +12,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 from transformers import AutoModelForImageTextToText
+from transformers.quantizers import quantizer_bnb_8bit
 
 from grounded_attention.commands.look import main
 from grounded_attention.commands.models import read_heads
@@ -150,7 +151,6 @@ def test_a_folder_of_frames_is_a_video(tmp_path, capsys, monkeypatch):
         ("--heads nowhere.json", "nowhere.json"),
         ("--form flat", "'flat' is unknown"),
         ("--output x.gif", "x.gif"),
-        ("--dtype 4bit", "bitsandbytes"),
     ],
 )
 def test_wrong_options_are_one_line(folder, image, options, message, tmp_path, monkeypatch, capsys):
@@ -158,6 +158,15 @@ def test_wrong_options_are_one_line(folder, image, options, message, tmp_path, m
     given = [image, "what ?", "--model", folder, "--answer", "a cat", *options.split()]
     assert message in refused(capsys, *given)
     assert not list(tmp_path.iterdir())
+
+
+def test_weights_of_8_bits(folder, image, tmp_path, monkeypatch, capsys):
+    output = tmp_path / "lens.json"
+    given = [image, "a cat", "--model", folder, "--answer", "a cat", "--dtype", "8bit", "--device", "cpu"]
+    run_look(capsys, *given, "--output", output)
+    assert output.stat().st_size > 100
+    monkeypatch.setattr(quantizer_bnb_8bit, "is_bitsandbytes_available", lambda: False)
+    assert "bitsandbytes" in refused(capsys, *given)
 
 
 def test_heads_are_read():
