@@ -25,8 +25,7 @@ from grounded_attention.commands.command_line import make_parser, positive, run
 from grounded_attention.dataset_scripts.scenes.language import NOUNS, PLURALS
 from grounded_attention.dataset_scripts.scenes.records import scene_record, split_numbers
 from grounded_attention.dataset_scripts.scenes.world import SHAPES
-from grounded_attention.heads.doubt_model import fit_doubt
-from grounded_attention.heads.heads_file import ChosenHeads
+from grounded_attention.heads.heads_file import ChosenHeads, fit_doubt
 from grounded_attention.lens.doubt_fitting import JudgedNoun, judge_nouns, measure_doubt
 from grounded_attention.metrics.significance import estimate_ratio
 from grounded_attention.utils.bounded_files import read_json

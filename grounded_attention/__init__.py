@@ -22,7 +22,7 @@ def __getattr__(name: str) -> Any:
     try:
         value = _get(name)
     except ModuleNotFoundError as error:
-        from .utils.extras import explain_missing_extra
+        from .utils.project import explain_missing_extra
 
         missing = explain_missing_extra(error)
         if missing:

@@ -75,7 +75,7 @@ def build(
     """
     from grounded_attention.dataset_scripts.hub.push_rows import plan_push
 
-    from .key_values import parse_options
+    from .rows_options import parse_options
 
     _check_replaceable(output, name)
     given = parse_options(BUILDERS[name], options)

@@ -22,11 +22,10 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NoReturn, get_args, get_origin, get_type_hints
 
 from grounded_attention.utils.bounded_files import MAX_COUNT, MAX_PROCESSES, MAX_SEED
-from grounded_attention.utils.extras import explain_missing_extra
 from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.plain_text import causes, first_sentences, printable, shorten_values, visible
 from grounded_attention.utils.processes import leave_group
-from grounded_attention.utils.project import PACKAGE, refuse_missing, refuse_run
+from grounded_attention.utils.project import PACKAGE, explain_missing_extra, refuse_missing, refuse_run
 
 
 def whole(lowest: int, highest: int) -> Callable[[str], int]:

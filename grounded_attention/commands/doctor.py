@@ -16,8 +16,8 @@ import platform
 import shutil
 
 from grounded_attention import __version__
-from grounded_attention.utils.extras import EXTRAS
 from grounded_attention.utils.plain_text import first_sentences
+from grounded_attention.utils.project import EXTRAS
 
 from .command_line import Program, Result
 

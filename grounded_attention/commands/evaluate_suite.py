@@ -26,7 +26,7 @@ from grounded_attention.utils.whole_files import write_text
 
 from .command_line import Result, refuse_given
 from .evaluate_options import Evaluation
-from .key_values import read_columns
+from .rows_options import read_columns
 
 HEADER = ("probe", "measure", "value", "95 % interval over images", "items")
 PARTS = ("value", "low", "high", "count")

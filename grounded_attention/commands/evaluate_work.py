@@ -37,8 +37,7 @@ from grounded_attention.utils.whole_files import write_json, write_text
 
 from .command_line import Result, refuse_given
 from .evaluate_options import Evaluation
-from .key_values import below, read_columns, settings
-from .rows_options import RowSource
+from .rows_options import RowSource, below, read_columns, settings
 
 # Options
 

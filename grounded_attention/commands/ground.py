@@ -51,8 +51,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grounded_attention.utils.extras import require
 from grounded_attention.utils.named_types import Columns, Fields
+from grounded_attention.utils.project import require
 
 from .command_line import Program, Result
 from .models import ModelOptions, read_heads

@@ -50,8 +50,8 @@ from grounded_attention.utils.whole_files import write_text
 
 from .heads_options import Heads
 from .heads_work import load, one_of_each_image, put_in_card, rows_of_builder, write_files
-from .key_values import options_of
 from .models import ModelOptions
+from .rows_options import options_of
 
 PARSES = "parses"
 PAGE = "heads.html"

@@ -22,7 +22,6 @@ from grounded_attention.heads import SAME_SPLIT
 from grounded_attention.heads.card import HEADS, HEADS_FIGURE, boxes_table, put_heads_in_card
 from grounded_attention.heads.changes import Changes, compare
 from grounded_attention.heads.dependency_parses import Parse, read_conllu, relation_examples, spacy_parses
-from grounded_attention.heads.doubt_model import fit_doubt
 from grounded_attention.heads.example_attention import ExampleAttention, capture_examples
 from grounded_attention.heads.examples import (
     AuditExample,
@@ -30,7 +29,7 @@ from grounded_attention.heads.examples import (
     grounded_examples,
     picture_name,
 )
-from grounded_attention.heads.heads_file import FILE, ChosenHeads
+from grounded_attention.heads.heads_file import FILE, ChosenHeads, fit_doubt
 from grounded_attention.heads.items import DEFAULT_WORD, Rules
 from grounded_attention.heads.measure import Maps, Measurement
 from grounded_attention.heads.page import heads_page, ranking_section
@@ -52,19 +51,18 @@ from grounded_attention.training.loop.checkpoint import refuse_changed
 from grounded_attention.training.loop.data import check_regions
 from grounded_attention.training.publish.adapter_card import complete_adapter_card
 from grounded_attention.training.recipes.adapters import load_base_model
-from grounded_attention.training.recipes.config_sizes import check_sizes
+from grounded_attention.training.recipes.model_family import check_sizes
 from grounded_attention.utils.bounded_files import read_json
-from grounded_attention.utils.extras import require
 from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.plain_text import first_sentences, short_names
+from grounded_attention.utils.project import require
 from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import write_json, write_text
 
 from .heads_options import VALIDATION, Heads
-from .key_values import parse_options
 from .models import ModelOptions
-from .rows_options import open_rows
+from .rows_options import open_rows, parse_options
 
 TEST = "test"
 # The splits that heads are chosen and reported on.

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from grounded_attention import __version__
-from grounded_attention.utils.extras import explain_missing_extra
+from grounded_attention.utils.project import explain_missing_extra
 
 from .command_line import INTERRUPTED, is_unread
 

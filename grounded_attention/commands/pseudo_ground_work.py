@@ -34,9 +34,8 @@ from grounded_attention.utils.plain_text import explained
 from grounded_attention.utils.whole_files import write_text
 
 from .command_line import Result
-from .key_values import parse_options, yaml_pairs
 from .labelling_options import Captions, Grounding
-from .rows_options import RowSource, rows_builder
+from .rows_options import RowSource, parse_options, rows_builder, yaml_pairs
 
 FORM = "flickr30k_entities"  # of rows of --data: captions, with their phrases and boxes
 SHEET = "contact_sheet.html"

@@ -17,7 +17,7 @@ from pathlib import Path
 from grounded_attention.utils.named_types import Fields
 
 from .command_line import Program, Result
-from .key_values import read_columns
+from .rows_options import read_columns
 
 
 def push(

@@ -32,7 +32,7 @@ def push(
         private: make a new Space private
     """
     from grounded_attention.space.settings import settings_of
-    from grounded_attention.utils.extras import require
+    from grounded_attention.utils.project import require
 
     settings = settings_of(model or [], vlm, detector, features)
     require("gradio")

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from grounded_attention.heads.doubt_model import DoubtModel, check_kinds
 from grounded_attention.heads.examples import AuditExample, Images, find_picture
+from grounded_attention.heads.heads_file import DoubtModel, check_kinds
 from grounded_attention.metrics.classification import auroc, calibration_error
 from grounded_attention.metrics.significance import Estimates
 from grounded_attention.utils.progress import with_progress

@@ -22,8 +22,8 @@ from torch.nn.functional import interpolate
 from grounded_attention.heads.boxes import GroundedBox, ground_box
 from grounded_attention.heads.maps import BOX_RULE, TokenGrid
 from grounded_attention.heads.points import map_points
-from grounded_attention.utils.extras import require
 from grounded_attention.utils.named_types import Corners, Fields, Head, Size
+from grounded_attention.utils.project import require
 from grounded_attention.utils.whole_files import write_text
 from grounded_attention.utils.whole_words import find_words
 

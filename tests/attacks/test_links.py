@@ -80,7 +80,7 @@ def test_a_file_behind_a_link_is_not_pushed(tmp_path, monkeypatch, capsys, comma
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).symlink_to(tmp_path / "secret")
     commit = Mock()
-    monkeypatch.setattr("grounded_attention.utils.extras.require", lambda module: None)
+    monkeypatch.setattr("grounded_attention.utils.project.require", lambda module: None)
     monkeypatch.setattr(HfApi, "create_commit", commit)
     monkeypatch.setattr(HfApi, "whoami", Mock(return_value={"name": "org"}))
     monkeypatch.setattr(HfApi, "create_repo", Mock(return_value=RepoUrl("https://huggingface.co/org/model")))

@@ -356,7 +356,7 @@ def test_an_output_that_nobody_reads_is_no_error(words):
 def test_a_command_without_its_package_is_one_line(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "tqdm", None)
     monkeypatch.delitem(sys.modules, "grounded_attention.commands.import_regions", raising=False)
-    monkeypatch.setattr("grounded_attention.utils.extras._EXTRA_OF", {"tqdm": "train"})
+    monkeypatch.setattr("grounded_attention.utils.project._EXTRA_OF", {"tqdm": "train"})
     assert main.main(["regions", "import", "a.tsv", "--output", "out"]) == 2
     assert "tqdm" in capsys.readouterr().err
 

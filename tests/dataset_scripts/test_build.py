@@ -8,7 +8,7 @@ import datasets
 import pytest
 
 from grounded_attention.commands.build_data import main
-from grounded_attention.commands.key_values import parse_options
+from grounded_attention.commands.rows_options import parse_options
 from grounded_attention.dataset_scripts.builders.flickr30k_entities import Flickr30kEntities
 from grounded_attention.dataset_scripts.builders.vgp import VGP
 from grounded_attention.dataset_scripts.files.errors import DataError

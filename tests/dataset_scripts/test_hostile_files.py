@@ -28,7 +28,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
 
 from grounded_attention.commands.command_line import make_parser, run
-from grounded_attention.commands.key_values import settings
+from grounded_attention.commands.rows_options import settings
 from grounded_attention.conversion.file import read_checkpoint, read_overrides
 from grounded_attention.dataset_scripts.builders.conceptual_captions import caption_rows
 from grounded_attention.dataset_scripts.builders.flickr30k_entities import parse_annotation, parse_unrelated

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.regions import index as module
-from grounded_attention.dataset_scripts.regions.index import read_index, write_index
+from grounded_attention.dataset_scripts.regions import shards as module
+from grounded_attention.dataset_scripts.regions.shards import read_index, write_index
 
 IDS = ["7", "07", "", "größer", "COCO_train2014_000000132417", "日本", "a" * 300, "-1"]
 

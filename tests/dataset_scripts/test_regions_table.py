@@ -9,9 +9,8 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
-from grounded_attention.dataset_scripts.regions.index import write_index
 from grounded_attention.dataset_scripts.regions.rows import make_batch
-from grounded_attention.dataset_scripts.regions.shards import Shard
+from grounded_attention.dataset_scripts.regions.shards import Shard, write_index
 from grounded_attention.dataset_scripts.regions.table import (
     MissingRegionsError,
     Regions,

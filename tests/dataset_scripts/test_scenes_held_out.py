@@ -13,8 +13,8 @@ import pytest
 from grounded_attention.commands.draw_scenes import main
 from grounded_attention.dataset_scripts.licences import read_scenes, scenes_command
 from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.dataset_scripts.scenes.captions import Content, names_held_out
 from grounded_attention.dataset_scripts.scenes.dataset import scene_record, split_numbers, write_scenes
-from grounded_attention.dataset_scripts.scenes.phrases import Content, names_held_out
 from grounded_attention.dataset_scripts.scenes.world import COLOURS, RELATIONS, SHAPES
 from tests.dataset_scripts.held_out_words import named, named_with_answer
 

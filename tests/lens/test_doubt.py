@@ -19,9 +19,8 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from grounded_attention import space
 from grounded_attention.commands import heads
-from grounded_attention.heads.doubt_model import DoubtModel, fit_doubt
 from grounded_attention.heads.examples import AuditExample
-from grounded_attention.heads.heads_file import ChosenHeads
+from grounded_attention.heads.heads_file import ChosenHeads, DoubtModel, fit_doubt
 from grounded_attention.lens.doubt import word_evidence
 from grounded_attention.lens.doubt_fitting import judge_nouns, measure_doubt, names_of_images
 from grounded_attention.lens.exchanges import ready

@@ -4,8 +4,7 @@
 import pytest
 from numpy.testing import assert_allclose
 
-from grounded_attention.heads.doubt_model import DoubtModel
-from grounded_attention.heads.heads_file import ChosenHeads
+from grounded_attention.heads.heads_file import ChosenHeads, DoubtModel
 from grounded_attention.lens.look import look
 from tests.helpers.tiny_vlm_models import make_pair
 from tests.helpers.tiny_vlm_processors import PROCESSORS, add_videos, make_processor, type_of

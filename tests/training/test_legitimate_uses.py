@@ -21,7 +21,7 @@ from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.rows.reader import grounded_rows
 from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
 from grounded_attention.training.experiments.arguments import training_arguments
-from grounded_attention.training.recipes.config_sizes import check_sizes
+from grounded_attention.training.recipes.model_family import check_sizes
 from grounded_attention.training.recipes.recipe import RecipeError, load_recipe, read_recipe
 from grounded_attention.utils.processes import shares_memory
 from grounded_attention.utils.schema import unknown_key

@@ -14,7 +14,7 @@ from torch.testing import assert_close
 from grounded_attention.commands.evaluate import main as evaluate
 from grounded_attention.families import FAMILIES
 from grounded_attention.training.experiments.models import make_model, make_processor
-from grounded_attention.training.experiments.processes import say_once
+from grounded_attention.training.loop.side_by_side import say_once
 from grounded_attention.training.publish.hub import model_files
 from grounded_attention.training.recipes.adapters import base_of, load_base_model, load_merged
 from grounded_attention.training.recipes.recipe import Model

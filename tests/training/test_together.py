@@ -7,7 +7,7 @@ import time
 import pytest
 import yaml
 
-from grounded_attention.training.experiments.processes import join_processes, only_process
+from grounded_attention.training.loop.side_by_side import join_processes, only_process
 from grounded_attention.training.recipes.recipe import RecipeError
 from grounded_attention.utils.processes import FolderInUse
 from tests.helpers.project_files import ROOT
@@ -18,7 +18,7 @@ TRAIN = "import sys; from grounded_attention.commands.train import main; sys.exi
 HOLD = """
 import sys, time
 from pathlib import Path
-from grounded_attention.training.experiments.processes import only_process
+from grounded_attention.training.loop.side_by_side import only_process
 with only_process(Path(sys.argv[1])):
     Path(sys.argv[2]).touch()
     time.sleep(300)

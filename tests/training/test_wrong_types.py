@@ -14,7 +14,7 @@ from grounded_attention.training.experiments.arguments import (
     training_arguments,
 )
 from grounded_attention.training.loop.trainer import GroundingTrainingArguments
-from grounded_attention.training.recipes.config_sizes import check_sizes
+from grounded_attention.training.recipes.model_family import check_sizes
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, load_recipe
 from tests.helpers.tiny_vgp import tiny_processor
 

@@ -10,7 +10,7 @@ import tomllib
 import pytest
 from PIL import Image
 
-from grounded_attention.utils.extras import EXTRAS, explain_missing_extra
+from grounded_attention.utils.project import EXTRAS, explain_missing_extra
 from tests.helpers.project_files import ROOT
 from tests.helpers.tiny_vlm_files import save_llava
 

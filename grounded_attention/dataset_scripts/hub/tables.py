@@ -20,7 +20,7 @@ from grounded_attention.utils.named_types import AnyPath, Columns, Fields, Row
 from grounded_attention.utils.whole_files import make_folder
 
 from .push_commit import hub_errors
-from .push_record import RECORD, check_record, without_folders
+from .push_rows import RECORD, check_record, without_folders
 
 PREFIX = "hub://"
 RETRY_HINT = "run the command again; finished downloads are kept"

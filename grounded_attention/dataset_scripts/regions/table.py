@@ -27,9 +27,8 @@ from grounded_attention.dataset_scripts.files.manifests import check_file
 from grounded_attention.utils.named_types import AnyPath, Fields
 from grounded_attention.utils.safe_paths import path_below
 
-from .index import read_index
 from .rows import Regions, normalise_boxes
-from .shards import COPY_HINT, INDEX, KIND, MANIFEST, SHARDS, Shard, add_digest, digest_text, read_manifest
+from .shards import COPY_HINT, INDEX, KIND, MANIFEST, SHARDS, Shard, add_digest, digest_text, read_index, read_manifest
 from .writer import RegionTableWriter
 
 if TYPE_CHECKING:

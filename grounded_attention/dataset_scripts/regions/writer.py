@@ -16,7 +16,6 @@ from grounded_attention.utils.processes import folder_lock
 from grounded_attention.utils.safe_paths import refuse_links
 from grounded_attention.utils.whole_files import DRAFT, make_folder, whole_file
 
-from .index import write_index
 from .rows import Regions, Widths, make_batch, row_widths, validate_regions
 from .shards import (
     INDEX,
@@ -29,6 +28,7 @@ from .shards import (
     digest_text,
     read_manifest,
     shard_name,
+    write_index,
 )
 
 SHARD_BYTES = 64 << 20

@@ -5,9 +5,20 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .captions import Caption, Entity, Fact, Mention, fact_holds, needs_context, readings
+from .captions import (
+    Caption,
+    Entity,
+    Fact,
+    Habit,
+    Mention,
+    allows,
+    draw_habit,
+    fact_holds,
+    needs_context,
+    object_phrase,
+    readings,
+)
 from .language import chance
-from .phrases import Habit, allows, draw_habit, object_phrase
 from .world import COLOURS, RELATIONS, SHAPES, Combinations, Scene
 
 CAPTIONS_PER_SCENE = 5

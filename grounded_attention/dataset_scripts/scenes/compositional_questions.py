@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from .annotators import RELATION_WORDS
+from .captions import Content, names_held_out
 from .language import exists, with_article
-from .phrases import Content, names_held_out
 from .questions import NAMES, PER_SCENE, WORDS, drafts, draw_look, only_related, single_object, two_objects
 from .world import GROUNDS, SHAPES, Combinations, Scene, relation_holds
 

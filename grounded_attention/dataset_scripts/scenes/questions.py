@@ -13,8 +13,8 @@ from itertools import islice
 from typing import Any
 
 from .annotators import RELATION_WORDS
+from .captions import Content, draw_allowed, draw_habit, is_held_out_look, object_phrase
 from .language import PLURALS, exists, fits, meaning_of, referents, with_article
-from .phrases import Content, draw_allowed, draw_habit, is_held_out_look, object_phrase
 from .world import COLOURS, GROUNDS, SHAPES, SIZES, TEXTURES, Combinations, Scene, relation_holds
 
 HUMANS = 10

@@ -15,8 +15,8 @@ from operator import and_, ne, or_
 from typing import NamedTuple
 
 from .annotators import RELATION_WORDS
+from .captions import Content, draw_allowed
 from .language import PLURALS, Meaning, exists, fits, is_certain, meaning_of, with_article
-from .phrases import Content, draw_allowed
 from .world import Combinations, Scene, relation_holds
 
 PAIRS = 4

@@ -14,9 +14,8 @@ from grounded_attention.utils.named_types import Fields
 
 from . import shapes
 from .annotators import RELATION_WORDS
-from .captions import Caption, Entity, Fact, Mention, readings
+from .captions import Caption, Content, Entity, Fact, Mention, allows, draw_habit, object_phrase, readings
 from .language import SOLIDS, meaning_of, referents
-from .phrases import Content, allows, draw_habit, object_phrase
 from .records import DrawnImage, Files, Splits
 from .world import SHAPES, Combinations, Scene, relation_holds
 from .writers import listed_images

@@ -16,7 +16,7 @@ from grounded_attention.modeling.finite_numbers import NotFiniteError
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.loop.chosen_heads import measure_heads, supervise_chosen
-from grounded_attention.training.loop.side_by_side import LOG, run_jobs
+from grounded_attention.training.loop.side_by_side import LOG, join_processes, only_process, run_jobs
 from grounded_attention.training.loop.trainer import plain_bars
 from grounded_attention.training.publish.hub import START, HubPush, HubRepo, prepare_repos
 from grounded_attention.training.publish.model_card import Trained, progress_card, write_card
@@ -34,7 +34,6 @@ from .measuring import BEFORE, BEFORE_FILE, TEXT_ONLY, measure_all, reported
 from .models import fit_width, make_processor, record_features
 from .output import SPLIT, START_HEADS, check_output, check_rows, open_output, read_json
 from .prepared_data import PreparedData, prepare_data
-from .processes import join_processes, only_process
 from .trainers import check_best_metric, fit, make_trainer, seal_folder
 
 

@@ -20,14 +20,13 @@ from grounded_attention.dataset_scripts.scenes.shape_regions import SOURCE, Scen
 from grounded_attention.modeling.region_feature_models import load_region_features
 from grounded_attention.processing.region_detection import GRID, BoxSource, GivenBoxes, GridBoxes, load_detector
 from grounded_attention.processing.region_extraction import RegionExtractor, load_feature_processor
+from grounded_attention.training.loop.side_by_side import say_once
 from grounded_attention.training.recipes.recipe import MadeRegions, RecipeError, recipe_key_errors
 from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
 from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.plain_text import explained
 from grounded_attention.utils.safe_paths import path_below
-
-from .processes import say_once
 
 ROWS = "rows"  # as a detector: the boxes of the rows themselves
 COUNTED = 1000  # images, on which boxes that a region reaches are counted

@@ -20,6 +20,7 @@ from grounded_attention.processing.grounded_batch import fit_text_length
 from grounded_attention.processing.processing_grounded import GroundedProcessor, feature_source
 from grounded_attention.tasks.answering import read_answers
 from grounded_attention.training.loop.joins import JoinedRegions
+from grounded_attention.training.loop.side_by_side import say_once
 from grounded_attention.training.recipes.adapters import is_adapter, load_merged, quiet_loading
 from grounded_attention.training.recipes.model_family import (
     family_name,
@@ -32,7 +33,6 @@ from grounded_attention.utils.bounded_files import read_text
 from grounded_attention.utils.named_types import Columns, Fields
 
 from .arguments import field_names
-from .processes import say_once
 from .vision_language import (
     LORA,
     adapt_family,

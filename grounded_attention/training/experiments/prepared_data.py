@@ -23,6 +23,7 @@ from grounded_attention.labelling.labels import PseudoLabels
 from grounded_attention.tasks import TASKS, Task
 from grounded_attention.training.loop.data import Collator, add_lengths, check_regions, limit_rows
 from grounded_attention.training.loop.joins import JoinedRegions, join_labels
+from grounded_attention.training.loop.side_by_side import say_once
 from grounded_attention.training.recipes.recipe import (
     Data,
     MadeRegions,
@@ -37,7 +38,6 @@ from grounded_attention.utils.named_types import Columns, Fields
 
 from .arguments import check_options, field_names
 from .made_regions import make_regions
-from .processes import say_once
 
 
 @dataclasses.dataclass

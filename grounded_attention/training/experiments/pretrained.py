@@ -27,7 +27,7 @@ from grounded_attention.modeling.pipeline_visual_grounding import VisualGroundin
 from grounded_attention.processing.image_tokens import READ_REGIONS, get_image_token_family
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.training.recipes.adapters import base_of, import_peft, load_base_model
-from grounded_attention.training.recipes.config_sizes import check_sizes
+from grounded_attention.training.recipes.model_family import check_sizes
 from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.plain_text import explained, first_sentences
 

@@ -15,12 +15,11 @@ from grounded_attention.families.vlm import add_token_rows, load_pointer_head, l
 from grounded_attention.modeling.finite_numbers import check_finite
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision.supervise import find_language_model
+from grounded_attention.training.loop.side_by_side import say_once
 from grounded_attention.training.recipes.adapters import base_of, import_peft
 from grounded_attention.training.recipes.model_family import vision_language_type
 from grounded_attention.training.recipes.recipe import Model, RecipeError, check_names, recipe_key_errors
 from grounded_attention.utils.named_types import Columns, Fields
-
-from .processes import say_once
 
 # With a checkpoint, `model.config` may only say how it is loaded.
 LOADING = ("attn_implementation", "dtype")

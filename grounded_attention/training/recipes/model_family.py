@@ -1,17 +1,37 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Finds the family of a recipe's model, and the class of that family for a task's head."""
+"""The family of a recipe's model, the class of it for a task's head, and bounds of the sizes that it declares."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedModel
 
 from grounded_attention.families import DEFAULT_FAMILY, FAMILIES, VLM, find_family
+from grounded_attention.utils.named_types import Columns
 from grounded_attention.utils.project import refuse_run
 
 from .adapters import read_model_config
-from .config_sizes import check_sizes
 from .recipe import Model, RecipeError, check_names, recipe_key_errors
+
+# Larger values are no model: memory would be claimed before any check. RoPE's theta is 1e9 in Mistral Small.
+MAX_LAYERS = 1000
+MAX_SIZE = 2**25
+MAX_NUMBER = 2**40
+
+
+def check_sizes(config: Columns, prefix: str) -> None:
+    """Checks the numbers of a configuration and of those inside."""
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            check_sizes(value, f"{prefix}{name}.")
+        elif isinstance(value, int | float):
+            if "layers" in str(name):
+                limit = MAX_LAYERS
+            else:
+                limit = MAX_SIZE if str(name).endswith("_size") else MAX_NUMBER
+            if not abs(value) <= limit:  # NaN is not either
+                raise RecipeError(f"{prefix}{name} is {str(value)[:40]}, expected at most {limit}")
 
 
 def family_name(model: Model) -> str:

@@ -15,9 +15,8 @@ from grounded_attention.dataset_scripts.hub.tables import is_on_hub
 from grounded_attention.training.experiments.checks import check
 from grounded_attention.training.experiments.experiment import model_named, run, say
 from grounded_attention.training.experiments.output import delete_run, identity, read_json
-from grounded_attention.training.experiments.processes import join_processes, only_process
 from grounded_attention.training.loop.checkpoint import is_complete
-from grounded_attention.training.loop.side_by_side import run_jobs
+from grounded_attention.training.loop.side_by_side import join_processes, only_process, run_jobs
 from grounded_attention.training.recipes.recipe import Preserve, Recipe, RecipeError, is_quiet
 from grounded_attention.utils.safe_paths import refuse_links
 from grounded_attention.utils.whole_files import write_json, write_text
