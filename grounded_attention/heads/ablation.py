@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from grounded_attention.metrics.intervals import Interval
+from grounded_attention.processing.grounded_batch import word_inputs
 from grounded_attention.supervision.head_masking import group_heads, mask_heads, output_projections
 from grounded_attention.supervision.supervise import model_device
 from grounded_attention.utils.named_types import Batch, Head
@@ -84,13 +85,14 @@ def ablate_heads(
 ) -> Ablation:
     """Removes chosen heads and measures how well a vision-language model still predicts words of grounded phrases."""
     chat = getattr(processor.processor, "chat_template", None) or processor.tokenizer.chat_template
-    settings = PromptSettings(instruction=(instruction or INSTRUCTION) if chat else None)
+    answers = chat or processor.family.decoder is not None
+    settings = PromptSettings(instruction=(instruction or INSTRUCTION) if answers else None)
 
     def make(examples: Sequence[AuditExample]) -> GroundedWords:
         batch = make_batch(processor, examples, images, settings)
         positions = batch["text_positions"]
         grounded = batch["phrase_mask"].any(1) & (positions > 0)
-        ids = batch["input_ids"].gather(1, positions.clamp(min=0))
+        ids = batch[word_inputs(batch)[0]].gather(1, positions.clamp(min=0))
         return GroundedWords(inputs_on(batch, model), grounded, ids, positions)
 
     texts = _Texts(model, grounded_prompts(examples, settings), batch_size, make, logits_before)
@@ -285,7 +287,7 @@ def logits_before(model: Any, words: GroundedWords) -> Tensor:
     since all would need much memory."""
     inputs = words.inputs
     positions = cast(Tensor, words.positions)
-    length = inputs["input_ids"].shape[1]
+    length = inputs[word_inputs(inputs)[0]].shape[1]
     before = (positions - 1).clamp(min=0)
     first = 0
     if (positions > 0).any():
@@ -307,7 +309,8 @@ def _check_causal(model: Any, words: GroundedWords) -> None:
     if not words.grounded.any():
         return
     example = int(words.grounded.any(1).int().argmax())
-    ids = words.inputs["input_ids"]
+    name, _ = word_inputs(words.inputs)
+    ids = words.inputs[name]
     last = int(cast(Tensor, words.positions)[example][words.grounded[example]].max())
     other = ids.clone()
     other[example, last] = ids[example, last - 1]
@@ -315,7 +318,7 @@ def _check_causal(model: Any, words: GroundedWords) -> None:
         return
     place = torch.full((len(ids), 1), last)
     plain, changed = (
-        logits_before(model, words._replace(inputs={**words.inputs, "input_ids": each}, positions=place))[example]
+        logits_before(model, words._replace(inputs={**words.inputs, name: each}, positions=place))[example]
         for each in (ids, other)
     )
     if not torch.allclose(plain, changed, atol=1e-2):

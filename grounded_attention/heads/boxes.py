@@ -193,4 +193,5 @@ def box_columns(batch: Batch, boxes: Sequence[Any], coverage_threshold: float = 
     last = positions.cpu().amax(1)
     # They are no tokens of the sequence.
     regions = int(last.max()) >= batch["input_ids"].shape[1] or "cross_attention_mask" in batch
+    regions |= "decoder_input_ids" in batch
     return SteeredColumns(columns, torch.zeros_like(last) if regions else last + 1)

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grounded_attention.processing.grounded_batch import fit_text_length
+from grounded_attention.processing.grounded_batch import fit_text_length, word_inputs
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision import DIRECTIONS
 from grounded_attention.supervision.supervise import hides_later_words, unwrap_model
@@ -283,6 +283,11 @@ class PatchInputs(HeadInputs):
         self.images = images
         self.rules = rules
         self.settings = PromptSettings(rules.word, instruction)
+        if self.processor.family.decoder is not None and (instruction is None or rules.word == "prompt"):
+            raise ValueError(
+                "the decoder of this model reads the image for words of its answer alone: give an instruction, to "
+                "which the texts are answers, and no words='prompt'"
+            )
         self.directions = DIRECTIONS[:1] if hides_later_words(model) else DIRECTIONS
         self.about = {
             "word": rules.word,
@@ -300,7 +305,7 @@ class PatchInputs(HeadInputs):
         batch = make_batch(self.processor, examples, self.images, self.settings)
         candidates = batch["region_candidate_mask"].bool()
         places = batch["text_positions"]
-        ids = batch["input_ids"].gather(1, places.clamp(min=0))
+        ids = batch[word_inputs(batch)[0]].gather(1, places.clamp(min=0))
         # A cache would keep the states of all tokens for a next one, which does not come.
         inputs = {**batch, "use_cache": False}
         if self.rules.word == "prompt":

@@ -199,6 +199,8 @@ def read_by_language_model(
     part: Any = find_language_model(model)
     if part is model:
         part = next(module for module in model.modules() if isinstance(module, nn.ModuleList))[0]
+    if getattr(getattr(part, "config", None), "is_encoder_decoder", False):
+        part = part.get_encoder()
     with part.register_forward_pre_hook(stop, with_kwargs=True), suppress(_Read):
         model(**inputs_on(batch, model))
     return torch.cat([states.float().cpu() for states in read], dim=-1), batch
@@ -239,7 +241,7 @@ def _add_nothing(module: nn.Module, args: tuple, kwargs: Fields, output: Any) ->
     gathers = len(sequences) > 1 or kwargs.get("encoder_hidden_states") is not None
     first = output[0] if isinstance(output, tuple) else output
     states = args[0] if args else kwargs["hidden_states"]
-    if gathers or states.shape != first.shape:
+    if gathers or states.numel() != first.numel():  # Florence-2 gives a grid as a sequence
         return output
     if isinstance(output, tuple):
         return (torch.zeros_like(first), *output[1:])

@@ -24,6 +24,7 @@ from torch.nn.functional import pad
 from grounded_attention.modeling.attention_calls import layer_labels
 from grounded_attention.modeling.finite_numbers import finite_scores
 from grounded_attention.modeling.sequence_inputs import UNREAD_INPUTS, asking_tokens, shift_indices
+from grounded_attention.processing.grounded_batch import word_inputs
 from grounded_attention.processing.patch_grounding import GROUNDING_KEYS, PatchGroundingProcessor
 from grounded_attention.supervision import DIRECTIONS, from_attention_maps, supervise
 from grounded_attention.supervision.alignment import locate_indices
@@ -324,7 +325,7 @@ def inputs_on(batch: Batch, model: Any) -> Fields:
 
 def ask_at_the_end(batch: Batch) -> Tensor:
     """`text_positions` with one more column: the last token of each prompt, which asks for the whole prompt."""
-    attended = batch["attention_mask"].long()
+    attended = batch[word_inputs(batch)[1]].long()
     ends = (attended * torch.arange(1, attended.shape[1] + 1, device=attended.device)).argmax(1)
     return torch.cat([batch["text_positions"], ends[:, None]], 1)
 

@@ -19,7 +19,7 @@ from grounded_attention.supervision.row_states import HandedStates, RowStates
 from grounded_attention.supervision.supervise import find_encoder, head_layers, unwrap_model
 from grounded_attention.utils.named_types import Batch, Fields
 
-from .sequences import TOKEN_INPUTS, Sequenced, few_at_once
+from .sequences import Sequenced, few_at_once, token_inputs
 
 # Models whose numbers for a sequence depend on its batch (pixels are padded, the longest sequence scales rotations),
 # or that read only pictures of as many tiles together.
@@ -31,11 +31,10 @@ def pad_sequences(inputs: Batch, sequences: Sequence[Sequenced], pad: int, side:
     causal sequence does not know what follows; or on the left, where answers are to be generated.
     """
     padded = dict(inputs)
-    for name in TOKEN_INPUTS:
-        if name in inputs:
-            tokens = [each.inputs[name][0] for each in sequences]
-            value = pad if name == "input_ids" else 0
-            padded[name] = pad_sequence(tokens, batch_first=True, padding_value=value, padding_side=side)
+    for name in token_inputs(inputs):
+        tokens = [each.inputs[name][0] for each in sequences]
+        value = pad if name.endswith("input_ids") else 0
+        padded[name] = pad_sequence(tokens, batch_first=True, padding_value=value, padding_side=side)
     return padded
 
 

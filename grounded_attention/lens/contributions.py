@@ -128,11 +128,7 @@ class PathReader(RowReader):
         self._logits = torch.empty(0)
 
     def watch(self, model: Any) -> Sequence[Any]:
-        if reads_image_apart(model):
-            raise NotFollowed(
-                f"{type(model).__name__} reads the image by cross-attention, along which contributions are not "
-                "followed; take another form"
-            )
+        check_followed(model)
         decoder = find_decoder(model)
         handles = [decoder.register_forward_pre_hook(self._begin, with_kwargs=True)]
         handles.append(decoder.register_forward_hook(self._end))
@@ -288,6 +284,15 @@ def _first(output: Any) -> Tensor:
     return output
 
 
+def check_followed(model: Any) -> None:
+    """Raises [`NotFollowed`] for a model whose words read the image by cross-attention."""
+    if reads_image_apart(model):
+        raise NotFollowed(
+            f"{type(unwrap_model(model)).__name__} reads the image by cross-attention, along which contributions are "
+            "not followed; take another form"
+        )
+
+
 @contextmanager
 def _gives(mixer: Any, outputs: Sequence[Any], choose: Callable[[Sequence[Tensor]], Tensor]) -> Iterator[None]:
     """Inside it a mixer of positions gives the rows of its outputs that `choose` takes."""
@@ -402,6 +407,7 @@ def word_contributions(
         reader ([`PathReader`], *optional*): what was kept while the model answered; by default a pass reads it.
         through (`Sequence[int]`, *optional*): as for [`contributions`].
     """
+    check_followed(model)
     ids = whole.inputs["input_ids"][0]
     columns = whole.batch["region_positions"][0]
     words, instead = _contrasted(patches.tokenizer, whole.words, ids.tolist(), shift, against or {})

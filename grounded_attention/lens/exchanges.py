@@ -18,6 +18,7 @@ from transformers.utils import logging
 from grounded_attention.heads.heads_file import ChosenHeads, find_file, has_adapter
 from grounded_attention.heads.maps import TokenGrid
 from grounded_attention.processing.chat_prompts import make_conversation
+from grounded_attention.processing.grounded_batch import word_inputs
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.videos import Video
 from grounded_attention.supervision.supervise import (
@@ -114,7 +115,7 @@ def answer_tokens(patches: PatchGroundingProcessor, answer: GivenAnswer | str) -
     if not isinstance(given.text, str):
         raise ValueError(f"answer: expected a text, found {type(given.text).__name__}; lists are for many questions")
     patches.check_text(given.text, "answer")
-    return patches.tokenizer(given.text, add_special_tokens=False)["input_ids"]
+    return patches.tokenizer(patches.answer_prefix + given.text, add_special_tokens=False)["input_ids"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,8 +130,6 @@ class Exchange:
     @property
     def rows(self) -> list[int]:
         """The rows of all words."""
-        if not self.whole.words:
-            raise ValueError("neither prompt nor answer has a word")
         return sorted({row for word in self.whole.words for row in word.rows})
 
 
@@ -138,7 +137,8 @@ def make_exchange(
     patches: PatchGroundingProcessor, pictures: Pictures, prompt: Sequenced, whole: Sequenced, which: str
 ) -> Exchange:
     """The exchange of a prompt, and of it with its answer, whose words have their own rows or those before them."""
-    said = said_boxes(patches, pictures[0], whole.inputs["input_ids"][0, prompt.prompt_length :].tolist())
+    tokens = whole.inputs[word_inputs(whole.inputs)[0]][0, prompt.prompt_length :]
+    said = said_boxes(patches, pictures[0], tokens.tolist())
     if which == "before":
         return Exchange(pictures, words_before(prompt), words_before(whole), said)
     return Exchange(pictures, prompt, whole, said)
@@ -161,6 +161,8 @@ def make_lens(
     token_images = prompt.token_images
     images, names = _shown(patches, exchange.pictures)
     rows = exchange.rows
+    if not rows:
+        raise ValueError("neither prompt nor answer has a word")
     signed = None
     every: Tensor | float = 1.0  # of a word, what its shares are parts of
     if forms == TAM:

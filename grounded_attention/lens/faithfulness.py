@@ -33,6 +33,7 @@ from grounded_attention.heads.maps import TokenGrid
 from grounded_attention.heads.points import is_hit
 from grounded_attention.heads.reading import inputs_on
 from grounded_attention.modeling.finite_numbers import finite_scores
+from grounded_attention.processing.grounded_batch import word_inputs
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.supervision.supervise import unwrap_model
@@ -47,7 +48,7 @@ from .batches import READ_ALONE
 from .exchanges import GivenHeads, answer_tokens, ready
 from .look import look
 from .prompts import prompt_texts, read_chat
-from .sequences import TOKEN_INPUTS, add_answer, read_prompt
+from .sequences import add_answer, read_prompt, token_inputs
 
 BLUR = 0.1  # standard deviation, as a part of the picture's longer side
 NEAR = 4  # power of the distance by which neighbours count less
@@ -262,10 +263,10 @@ class CoveredAnswer:
                     "the processor decides by what a picture shows, and its model cannot be measured"
                 )
         end = rows[-1] + 1  # what follows a word does not change it
-        read = {name: self.whole.inputs[name][:, :end] for name in TOKEN_INPUTS if name in batch}
+        read = {name: self.whole.inputs[name][:, :end] for name in token_inputs(batch)}
         whole = {name: value.expand(count, *value.shape[1:]) for name, value in read.items()}
         positions = torch.tensor([rows]).expand(count, -1)
-        ids = whole["input_ids"].gather(1, positions)
+        ids = whole[word_inputs(whole)[0]].gather(1, positions)
         words = GroundedWords(inputs_on({**batch, **whole}, self.model), torch.ones_like(ids), ids, positions)
         logits = finite_scores(logits_before(self.model, words), "a logit of the answer")
         return token_log_likelihoods(logits, words).numpy()

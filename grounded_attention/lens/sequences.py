@@ -16,6 +16,7 @@ from transformers import LogitsProcessor, LogitsProcessorList
 from grounded_attention.heads.attention_readers import AttentionReader, reading
 from grounded_attention.heads.reading import attention_of, inputs_on
 from grounded_attention.modeling.finite_numbers import finite_scores
+from grounded_attention.processing.grounded_batch import word_inputs
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.patch_sequences import decode_each
 from grounded_attention.processing.phrase import Phrase
@@ -39,6 +40,7 @@ MOST_BYTES = 2**28
 # Inputs of a model with a value for each token.
 TOKEN_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids",
                 "cross_attention_mask")  # fmt: skip
+DECODER_INPUTS = ("decoder_input_ids", "decoder_attention_mask")
 REGIONS = ("region_positions", "region_boxes", "region_image", "region_candidate_mask")
 
 
@@ -97,14 +99,15 @@ def read_prompts(
     phrases: list[list[Phrase]] = []
     for of_chat in texts:
         phrases.append([])
-        for number, text in enumerate(of_chat):
+        # A decoder that answers apart has no rows of the prompt.
+        for number, text in enumerate(of_chat if patches.family.decoder is None else ()):
             for start, end in find_words(text):
                 phrases[-1].append(Phrase(text[start:end], start, end, sentence=number))
     batch = patches(list(chats), images=list(images), phrases=phrases)
     inputs = PatchGroundingProcessor.model_inputs(batch)
     prompts = []
     for example, of_chat in enumerate(texts):
-        kept = batch["attention_mask"][example].bool()
+        kept = batch[word_inputs(batch)[1]][example].bool()
         first = int(kept.int().argmax())
         positions = batch["text_positions"][example] - first
         words = []
@@ -112,13 +115,19 @@ def read_prompts(
             rows = positions[mask.nonzero().flatten()].tolist()
             if rows:
                 words.append(Word(phrase.text, phrase.start, phrase.end, phrase.sentence, False, tuple(rows)))
-        tokens = {name: inputs[name][example : example + 1, kept] for name in TOKEN_INPUTS if name in inputs}
+        tokens = {name: inputs[name][example : example + 1, kept] for name in token_inputs(inputs)}
         shown = batch["region_attention_mask"][example].bool()
         regions = {name: batch[name][example : example + 1, shown] for name in REGIONS}
-        if patches.family.keys == "sequence":
+        if not patches.family.is_apart:
             regions["region_positions"] = regions["region_positions"] - first
         prompts.append(Sequenced(tokens, int(kept.sum()), tuple(of_chat), tuple(words), regions))
     return inputs, prompts
+
+
+def token_inputs(inputs: Batch) -> list[str]:
+    """The names of the inputs with a value for each token of the sequence in which words are."""
+    names = DECODER_INPUTS if DECODER_INPUTS[0] in inputs else TOKEN_INPUTS
+    return [name for name in names if name in inputs]
 
 
 def add_answer(model: Any, tokenizer: Any, prompt: Sequenced, ids: Sequence[int]) -> Sequenced:
@@ -135,8 +144,9 @@ def add_answer(model: Any, tokenizer: Any, prompt: Sequenced, ids: Sequence[int]
     more = torch.tensor([list(ids)], dtype=torch.long)
     prefix = unwrap_model(model).config.model_type in PREFIX_MODELS
     # What each position is: an answer is read from the left, also where images and prompt see each other.
-    added = dict.fromkeys(TOKEN_INPUTS, more * 0)
-    added |= {"input_ids": more, "attention_mask": torch.ones_like(more), "token_type_ids": more * 0 + int(prefix)}
+    added = dict.fromkeys(token_inputs(inputs), more * 0)
+    ids_name, mask_name = word_inputs(inputs)
+    added |= {ids_name: more, mask_name: torch.ones_like(more), "token_type_ids": more * 0 + int(prefix)}
     if "cross_attention_mask" in inputs:  # an answer sees what the end of its prompt sees
         last = inputs["cross_attention_mask"][:, -1:]
         added["cross_attention_mask"] = last.expand(-1, len(ids), *last.shape[2:])
@@ -175,7 +185,8 @@ def generate_tokens(model: Any, patches: PatchGroundingProcessor, inputs: Batch,
     greedy = {"do_sample": False, "num_beams": 1, "pad_token_id": pad, "bad_words_ids": pictures}
     checks = LogitsProcessorList([*options.get("logits_processor", ()), _FiniteLogits()])
     fixed = {"return_dict_in_generate": False, "logits_processor": checks}
-    count, length = inputs["input_ids"].shape
+    asked = inputs[word_inputs(inputs)[0]]
+    count, length = asked.shape
     name = type(model).__name__
     try:
         tokens = model.generate(**inputs, **greedy | options | fixed)
@@ -184,7 +195,7 @@ def generate_tokens(model: Any, patches: PatchGroundingProcessor, inputs: Batch,
         if not is_others(unwrap_model(model)):
             raise
         raise ValueError(f"{name}: its code does not generate ({error}): give answer=") from error
-    if tokens[:, :length].equal(inputs["input_ids"]):
+    if tokens[:, :length].equal(asked):
         return tokens[:, length:]
     if tokens.shape[1] >= length:  # fewer are the answer alone
         raise ValueError(f"{name}: generate gives {tokens.shape[1]} tokens that begin in another way: give answer=")

@@ -2,7 +2,7 @@
 """Prompts of vision-language models: a text or a conversation in the chat template, and where its texts stand."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..utils.named_types import Columns, Fields
@@ -27,7 +27,9 @@ class Prompt:
     """A prompt before the processor inserts image tokens."""
 
     text: str  # The prompt; one token stands for an image
-    parts: list[PromptText]  # The texts in it, in order
+    parts: list[PromptText]  # The texts in it, in order, or in the sequence of a decoder
+    given: str | None = None  # What a processor that makes the prompt itself is given
+    decoder: str | None = None  # The sequence of a decoder that answers apart
 
 
 def is_conversation(value: Any) -> bool:
@@ -51,6 +53,19 @@ def plain_prompt(text: str, tokens: Sequence[str]) -> Prompt:
     if not any(token in text for token in tokens):
         before = "".join(tokens)
     return Prompt(before + text, [PromptText(text, 0, len(before), len(before + text))])
+
+
+def read_exchange(text: Any, answer: str | None, name: str) -> list[str]:
+    """The words of the user and an answer, of a conversation or two texts, for a model without turns."""
+    if not is_conversation(text):
+        return [text] if answer is None else [text, answer]
+    texts: list[str] = []
+    for message in text:
+        _mark_message(message, texts)
+    roles = [message.get("role") for message in text]
+    if answer is not None or len(texts) != len(roles) or roles not in (["user"], ["user", "assistant"]):
+        raise ValueError(f"{name}: this model has no turns; give one text of the user, and at most one answer.")
+    return texts
 
 
 def render_prompt(processor: Any, conversation: Sequence[Columns], name: str) -> Prompt:
@@ -97,10 +112,12 @@ def end_answer(prompt: Prompt, tokenizer: Any, name: str) -> Prompt:
             f"{name}: labels need an answer to learn; give text_pair, or a conversation that ends with the assistant, "
             "and a chat template."
         )
-    after = prompt.text[prompt.parts[-1].end :]
+    after = (prompt.decoder or prompt.text)[prompt.parts[-1].end :]
     if tokenizer.eos_token is None or any(token in after for token in tokenizer.all_special_tokens):
         return prompt
-    return Prompt(prompt.text + tokenizer.eos_token, prompt.parts)
+    if prompt.decoder is not None:
+        return replace(prompt, decoder=prompt.decoder + tokenizer.eos_token)
+    return replace(prompt, text=prompt.text + tokenizer.eos_token)
 
 
 def _mark_message(message: Columns, texts: list[str]) -> Fields:

@@ -79,6 +79,12 @@ def video_llava_frames(settings: VideoSettings) -> list[ImageLayout]:
     return [[np.concatenate([before, frame.grid(rows, columns)])]] * settings.count
 
 
+def florence2(settings: ImageSettings) -> ImageLayout:
+    """The mean of all cells, which has no place, then the cells."""
+    side = settings.square(settings.processor.num_image_tokens - 1)
+    return [np.concatenate([NO_BOX, center_crop(settings, settings.frame).grid(side, side)])]
+
+
 def square(settings: ImageSettings) -> ImageLayout:
     side = settings.square(settings.processor.image_seq_length)
     return [center_crop(settings, settings.frame).grid(side, side)]

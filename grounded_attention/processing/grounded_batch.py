@@ -25,6 +25,15 @@ class DroppedPhrase:
     reason: str
 
 
+def word_inputs(inputs: Mapping[str, Any]) -> tuple[str, str]:
+    """The names of the tokens and of the mask (B, N) of the sequence in which words are: of a model whose decoder
+    answers apart from its prompt, those of the decoder.
+    """
+    if "decoder_input_ids" in inputs:
+        return "decoder_input_ids", "decoder_attention_mask"
+    return "input_ids", "attention_mask"
+
+
 class GroundedBatch(BatchFeature):
     """Model inputs, a mapping of tensors, with a report of cut phrases.
 

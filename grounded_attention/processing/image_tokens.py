@@ -56,6 +56,22 @@ class Token:
 
 
 @dataclass(frozen=True)
+class AnswerDecoder:
+    """The decoder of a family that answers apart from its prompt, whose words it reads with the image.
+
+    Args:
+        start (`Callable`): Returns the token that starts its sequence, from the processor.
+        prefix (`Callable`, *optional*): Returns the token that every answer begins with.
+        prompt (`Callable`, *optional*): Makes the prompt of processor and text, for a processor that adds the image;
+            without it the prompt is the text.
+    """
+
+    start: Callable[[Any], str]
+    prefix: Callable[[Any], str] = Token("")
+    prompt: Callable[[Any, str], str] | None = None
+
+
+@dataclass(frozen=True)
 class ImageTokenFamily:
     """How a family of models lays out its image tokens.
 
@@ -77,6 +93,7 @@ class ImageTokenFamily:
         nested (`bool`, *optional*, defaults to `True`): Whether it takes a list of images for each text, or one list.
         keys (`str`, *optional*, defaults to `"sequence"`): Where words read the image: in the sequence, or in the
             `"images"` of an example alone, by cross-attention to its vision tower.
+        decoder ([`AnswerDecoder`], *optional*): Of an encoder with a decoder.
         boxes (`str`, *optional*, defaults to `"plain"`): How it writes boxes, one of [`BOX_DIALECTS`].
         frames (`Callable`, *optional*): Makes the layouts of a video, one for each step, from its [`VideoSettings`];
             `None` for a family whose videos are not read.
@@ -98,10 +115,16 @@ class ImageTokenFamily:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     nested: bool = True
     keys: str = "sequence"
+    decoder: AnswerDecoder | None = None
     boxes: str = "plain"
     frames: Callable[[VideoSettings], list[ImageLayout]] | None = None
     frame_token: Callable[[Any], str] = Token("video_token")
     frames_and_images: bool = True
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether image tokens are no positions of the sequence of the words that read them."""
+        return self.keys == "images" or self.decoder is not None
 
     def arrange(self, images: Sequence[Sequence[Any]]) -> Sequence[Any]:
         """Returns the images of each text as the processor takes them."""
@@ -148,6 +171,13 @@ def _chart_tokens(processor: Any) -> str:
 def _ended_image(processor: Any) -> str:
     """An image in a prompt of HunYuan-VL."""
     return processor.image_start_token + processor.image_token + processor.image_end_token
+
+
+def _florence_prompt(processor: Any, text: str) -> str:
+    """The prompt that Florence-2 makes of a text, in which words stand for tasks."""
+    [words] = processor._construct_prompts([text])
+    tokenizer = processor.tokenizer
+    return tokenizer.image_token + tokenizer.bos_token + words + tokenizer.eos_token
 
 
 IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
@@ -297,6 +327,14 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
         adds_special_tokens=False,
     ),
     "hy_v4_vl": ImageTokenFamily("HYV4VLProcessor", grids.hunyuan_vl),
+    "florence2": ImageTokenFamily(
+        "Florence2Processor",
+        grids.florence2,
+        adds_special_tokens=False,
+        nested=False,
+        boxes="florence2",
+        decoder=AnswerDecoder(Token("tokenizer.eos_token"), Token("tokenizer.bos_token"), _florence_prompt),
+    ),
     "mllama": ImageTokenFamily("MllamaProcessor", tiles.mllama, starts_text=True, keys="images"),
 }
 
@@ -310,7 +348,7 @@ _REASONS = {
         "blip", "idefics",
     ),
     "it is an encoder with a decoder: words of the answer see image tokens by cross-attention only": (
-        "florence2", "pix2struct", "pp_formulanet", "t5gemma2", "udop", "vision-encoder-decoder",
+        "pix2struct", "pp_formulanet", "t5gemma2", "udop", "vision-encoder-decoder",
     ),
     "its processor puts image tokens into the prompt by itself": ("fuyu", "git"),
     "it does not answer about images with text, word by word": ("diffusion_gemma", "pi0", "shieldgemma2"),

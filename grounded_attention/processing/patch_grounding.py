@@ -18,16 +18,33 @@ from PIL import Image
 from ..utils.masks import mask_boxes
 from ..utils.open_images import ENOUGH, open_image, picture_size
 from .box_dialects import BOX_DIALECTS, BoxDialect, fit_dialect
-from .chat_prompts import Prompt, end_answer, is_conversation, make_conversation, plain_prompt, render_prompt
+from .chat_prompts import (
+    Prompt,
+    PromptText,
+    end_answer,
+    is_conversation,
+    make_conversation,
+    plain_prompt,
+    read_exchange,
+    render_prompt,
+)
 from .given_image_tokens import GIVEN, ImageTokenFunction, find_spans, read_image_tokens, run_processor
-from .grounded_batch import DroppedPhrase, GroundedBatch, as_batch
+from .grounded_batch import DroppedPhrase, GroundedBatch, as_batch, word_inputs
 from .image_layouts import ImageLayout, ImageSettings, VideoSettings
 from .image_tokens import (
+    AnswerDecoder,
     ImageTokenFamily,
     get_image_token_family,
     image_layouts,
 )
-from .patch_sequences import TokenSequence, answer_labels, region_arrays, text_arrays, text_spans
+from .patch_sequences import (
+    IGNORED,
+    TokenSequence,
+    answer_labels,
+    region_arrays,
+    text_arrays,
+    text_spans,
+)
 from .phrase_arrays import phrase_arrays
 from .region_columns import RegionColumns
 from .sequence_layouts import check_tokenizer
@@ -274,10 +291,17 @@ class PatchGroundingProcessor:
         inputs.pop("labels", None)
         places = count()
         sequences = [self._read(i, prompts[i], pictures[i], inputs, specials, places) for i in range(len(prompts))]
-        data, dropped = self.ground(sequences, inputs["input_ids"].numpy(), examples)
+        if self.family.decoder is not None:
+            written = [str(prompt.decoder) for prompt in prompts]
+            right = {"padding": True, "padding_side": "right", "return_tensors": "pt"}
+            decoded = self.tokenizer(written, add_special_tokens=False, **right)
+            inputs |= {f"decoder_{name}": decoded[name] for name in ("input_ids", "attention_mask")}
+        ids = inputs[word_inputs(inputs)[0]].numpy()
+        data, dropped = self.ground(sequences, ids, examples)
         if labels:
-            special_ids = set(self.tokenizer.all_special_ids)
-            data["labels"] = answer_labels(sequences, inputs["input_ids"].shape[1], special_ids)
+            data["labels"] = answer_labels(sequences, ids.shape[1], set(self.tokenizer.all_special_ids))
+            if self.family.decoder is not None:  # what each token of a decoder predicts
+                data["labels"] = np.pad(data["labels"][:, 1:], [(0, 0), (0, 1)], constant_values=IGNORED)
         tensors = {name: torch.from_numpy(data[name]) for name in (*GROUNDING_KEYS, "labels") if name in data}
         return GroundedBatch({**inputs, **tensors}, dropped_phrases=dropped)
 
@@ -322,6 +346,13 @@ class PatchGroundingProcessor:
             data["phrase_anchor"] = one & (mask & special[:, None]).any(-1)
         return data, dropped
 
+    @property
+    def answer_prefix(self) -> str:
+        """The token with which answers of a decoder begin, or nothing."""
+        if self.family.decoder is None:
+            return ""
+        return self.family.decoder.prefix(self.processor)
+
     def check_text(self, text: str, name: str) -> None:
         """Raises a ValueError if a text of a user, called `name`, has a token of an image, or one that ends texts."""
         for token in (self.placeholder, *self.picture_tokens):
@@ -345,6 +376,8 @@ class PatchGroundingProcessor:
                 f"{name}: videos of this type of model are not read; docs/vlm.md names those of which they are; give "
                 "frames as images."
             )
+        if self.family.decoder is not None:
+            return self._encoder_prompt(name, read_exchange(text, answer, name), self.family.decoder, len(pictures))
         if answer is not None and not is_conversation(text):
             self.check_text(f"{text}\n{answer}", name)
         has_template = getattr(self.processor, "chat_template", None)
@@ -366,13 +399,34 @@ class PatchGroundingProcessor:
             raise ValueError(f"{name}: text_pair needs a chat template; write one text instead.")
         else:
             prompt = plain_prompt(text, expected)
+        self._check_places(name, prompt, expected)
+        return prompt
+
+    def _encoder_prompt(self, name: str, texts: list[str], decoder: AnswerDecoder, images: int) -> Prompt:
+        """The prompt of an encoder, with the sequence of its decoder: words of the prompt have no part in it."""
+        question = texts[0]
+        parts = [PromptText(question, 0, 0, 0)]
+        written = decoder.start(self.processor)
+        if len(texts) > 1:
+            written += self.answer_prefix
+            parts.append(PromptText(texts[1], 0, len(written), len(written + texts[1]), answer=True))
+            written += texts[1]
+        expected = [self.placeholder] * images
+        self.check_text("\n".join(texts if decoder.prompt is not None else texts[1:]), name)
+        if decoder.prompt is None:
+            prompt = Prompt(plain_prompt(question, expected).text, parts, None, written)
+        else:
+            prompt = Prompt(decoder.prompt(self.processor, question), parts, question, written)
+        self._check_places(name, prompt, expected)
+        return prompt
+
+    def _check_places(self, name: str, prompt: Prompt, expected: list[str]) -> None:
         found = self._places.findall(prompt.text)
         if found != expected:
             raise ValueError(
-                f"{name}: {len(pictures)} images, but the prompt has {len(found)} image tokens ({token}); give one "
-                f"image for each: {expected}."
+                f"{name}: {len(expected)} images, but the prompt has {len(found)} image tokens ({self.placeholder}); "
+                f"give one image for each: {expected}."
             )
-        return prompt
 
     @property
     def _places(self) -> re.Pattern[str]:
@@ -415,7 +469,7 @@ class PatchGroundingProcessor:
                 raise ValueError(f"models of {name} read images or videos, not both together; give one of them")
         try:
             inputs = self.processor(
-                text=[prompt.text for prompt in prompts],
+                text=[prompt.text if prompt.given is None else prompt.given for prompt in prompts],
                 images=arranged,
                 text_kwargs=words,
                 **arguments,
@@ -469,6 +523,11 @@ class PatchGroundingProcessor:
             )
         flat = [layout for each in layouts for layout in each]
         image_tokens = self.family.place(positions[np.isin(ids, [*self.picture_ids])], flat, name)
+        if prompt.decoder is not None:
+            encoding = self.tokenizer(prompt.decoder, add_special_tokens=False, return_offsets_mapping=True)
+            ids = np.array(encoding["input_ids"])
+            positions = np.arange(len(ids))
+            segments = np.array([[0, len(prompt.decoder), 0]])
         offsets = np.array(encoding["offset_mapping"], dtype=np.int64).reshape(-1, 2)
         spans = text_spans(prompt, offsets, segments)
         return TokenSequence(prompt, image_tokens, positions, spans, ids, len(flat))

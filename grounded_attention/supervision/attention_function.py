@@ -74,7 +74,8 @@ def layer_numbers(reports: Sequence[SupervisedAttention]) -> list[int]:
 
 def reads_other_sequence(module: nn.Module) -> bool:
     """Whether the keys of an attention module are not positions of the sequence of its queries (cross-attention)."""
-    return bool(getattr(module, "is_cross_attention", False)) or "CrossAttention" in type(module).__name__
+    named = "CrossAttention" in type(module).__name__ or getattr(module, "reads_encoder", False)
+    return named or bool(getattr(module, "is_cross_attention", False))
 
 
 def reads_image(module: nn.Module) -> bool:

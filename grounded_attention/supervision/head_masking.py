@@ -23,13 +23,16 @@ def attention_modules(model: Any) -> dict[int, Any]:
     if blocks:
         return {attention.layer_idx: attention for _, attention in blocks}
     language_model = find_language_model(model)
-    layers = language_model.config.num_hidden_layers
+    config = language_model.config
+    layers = getattr(config, "decoder_layers", config.num_hidden_layers)
     known = numbered_attention(language_model)
     modules: list[Any] = known or [each for each in language_model.modules() if hasattr(each, "layer_idx")]
     modules = [each for each in modules if any(hasattr(each, name) for name in OUTPUT_PROJECTIONS)]
     apart = reads_image_apart(model)
     own = [each for each in modules if reads_other_sequence(each) is apart]
-    other = [each for each in modules if reads_other_sequence(each) is not apart]
+    other = []
+    if not getattr(language_model.config, "is_encoder_decoder", False):  # two more modules have the number of a layer
+        other = [each for each in modules if reads_other_sequence(each) is not apart]
     by_layer = {module.layer_idx: module for module in (*other, *own)}
     complete = len({module.layer_idx for module in own}) == len(own) and set(by_layer) <= set(range(layers))
     if not by_layer or not complete or (not known and len(by_layer) < layers):

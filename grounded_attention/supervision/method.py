@@ -475,7 +475,8 @@ def query_arguments(targets: Mapping[str, GroundingTargets], batch: Batch) -> Fi
 def observed_layers(outputs: Any) -> tuple[SupervisedAttention, ...]:
     """Reads the reports of the supervised layers, in order."""
     # Some models also record the outputs of linear attention here.
-    layers = [each for each in getattr(outputs, "attentions", None) or () if isinstance(each, SupervisedAttention)]
+    recorded = [*(getattr(outputs, "attentions", None) or ()), *(getattr(outputs, "cross_attentions", None) or ())]
+    layers = [each for each in recorded if isinstance(each, SupervisedAttention)]
     if not layers:
         raise ValueError(
             "the outputs have no supervised attention: call method.prepare(model) once, and run the model with "

@@ -264,7 +264,12 @@ def head_layers(model: Any) -> list[int]:
 
 def numbered_attention(language_model: nn.Module) -> list[Any]:
     """The modules with a layer index that call an attention function of transformers' interface."""
-    numbered = [module for module in language_model.modules() if getattr(module, "layer_idx", None) is not None]
+    numbered = []
+    for name, module in language_model.named_modules():
+        if getattr(module, "layer_idx", None) is not None:
+            numbered.append(module)
+            if name.endswith(".encoder_attn"):  # of Bart, whose class is that of all its attention
+                module.reads_encoder = True
     codes = [getattr(inspect.unwrap(type(module).forward), "__code__", None) for module in numbered]
     supervised = []
     for module, code in zip(numbered, codes, strict=True):

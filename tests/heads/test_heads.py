@@ -27,7 +27,7 @@ from grounded_attention.supervision.head_masking import attention_modules
 from grounded_attention.supervision.supervise import find_language_model, head_layers
 from tests.helpers.tiny_vlm_examples import examples, pictures
 from tests.helpers.tiny_vlm_models import image_maps, make_pair
-from tests.helpers.tiny_vlm_processors import PROCESSORS, meant
+from tests.helpers.tiny_vlm_processors import ANSWERERS, PROCESSORS, meant
 
 COUNT = 3
 QUESTION = "what is this ?"
@@ -90,6 +90,7 @@ def scores_by_hand(model, processor, words, instruction):
     "model_type, words, instruction",
     [
         *((name, "mean", None) for name in meant()),
+        *((name, "mean", QUESTION) for name in ANSWERERS),
         *((name, "last", QUESTION) for name in FOUR),
         *((name, "prompt", None) for name in FOUR),
     ],

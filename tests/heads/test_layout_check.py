@@ -15,7 +15,7 @@ from grounded_attention.processing.patch_grounding import PatchGroundingProcesso
 from tests.helpers.commands import read_error
 from tests.helpers.tiny_vlm_files import save_llava
 from tests.helpers.tiny_vlm_models import make_pair
-from tests.helpers.tiny_vlm_processors import KINDS, PROCESSORS
+from tests.helpers.tiny_vlm_processors import ANSWERERS, KINDS, PROCESSORS
 
 SIZES = (((53, 37),), ((31, 64), (121, 33)))
 # Types whose image tokens are words of a codebook.
@@ -23,7 +23,7 @@ CODES = ("chameleon", "emu3", "apertus1p5")
 SEEN = [name for name in PROCESSORS if name not in CODES]
 
 
-@pytest.mark.parametrize("model_type", PROCESSORS)
+@pytest.mark.parametrize("model_type", [*PROCESSORS, *ANSWERERS])
 def test_known_layouts_are_confirmed(model_type):
     report = check_layout(*make_pair(model_type), SIZES, cells=4)
     assert report.outcome == ("cannot tell" if model_type in CODES else "placed"), report

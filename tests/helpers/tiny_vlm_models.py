@@ -121,6 +121,8 @@ def make_model(model_type, tokenizer):
 
 def image_maps(outputs, model, inputs):
     """The eager maps (B, H, N, M) of the layers that read the image; 0 of words that see none."""
+    if getattr(outputs, "cross_attentions", None):
+        return [*outputs.cross_attentions]
     crossing = getattr(model.config.get_text_config(), "cross_attention_layers", None)
     if crossing is None:
         return [layer for layer in outputs.attentions if torch.is_tensor(layer)]

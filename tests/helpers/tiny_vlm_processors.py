@@ -166,6 +166,10 @@ _KNOWN_TYPES = {*MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES} - (
 )
 for _name in [name for name in PROCESSORS if type_of(name) not in _KNOWN_TYPES]:
     del PROCESSORS[_name]
+# Those whose words are answers of a decoder.
+ANSWERERS = {}
+for _name in [name for name in PROCESSORS if IMAGE_TOKEN_FAMILIES[type_of(name)].decoder is not None]:
+    ANSWERERS[_name] = PROCESSORS.pop(_name)
 
 
 _NONE = Relative("", {}, {})
@@ -173,7 +177,7 @@ _NONE = Relative("", {}, {})
 
 def image_backends(model_type):
     """What the image processor of a key of `PROCESSORS` runs on."""
-    folder = PROCESSORS[model_type][0].split(".")[0]
+    folder = (PROCESSORS | ANSWERERS)[model_type][0].split(".")[0]
     if folder == "emu3":  # its only one has the name of those on torchvision
         return ["pil"]
     found = find_spec(f"transformers.models.{folder}.image_processing_pil_{folder}")
@@ -229,7 +233,7 @@ def make_tokenizer(padding_side="right", byte_pairs=False, image_token="<image>"
 
 def make_processor(model_type, padding_side="right", byte_pairs=False, backend="", **image_settings):
     """Makes the processor of a key of `PROCESSORS`; `image_settings` replace those of its image processor."""
-    image_class, settings, own = PROCESSORS[model_type]
+    image_class, settings, own = (PROCESSORS | ANSWERERS)[model_type]
     backend = backend or image_backends(model_type)[0]
     relative = RELATIVES.get(model_type)
     model_type = type_of(model_type)

@@ -156,6 +156,24 @@ INKLING = {
     "d_rel": 4,
     "rel_extent": 64,
 }
+BART = {
+    "model_type": "bart",
+    "d_model": 32,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48,
+    "vocab_size": 1400,
+    "pad_token_id": 0,
+    "bos_token_id": 2,
+    "eos_token_id": 3,
+    "decoder_start_token_id": 3,
+    "init_std": 0.2,
+    "forced_eos_token_id": None,
+    "dropout": 0.0,
+}
+FLORENCE_TASKS = ("ocr", "phrase_grounding", "pure_text", "description_with_bboxes", "polygons", "bboxes",
+                  "description_with_polygons", "description_with_bboxes_or_polygons")  # fmt: skip
 WIDE_PINPOINTS = [[2 * TILE * rows, 2 * TILE * columns] for rows, columns in ((1, 1), (1, 2), (2, 1))]
 GEMMA4 = {
     **TEXT,
@@ -561,6 +579,17 @@ RELATIVES = {
             ("minicpm_ocr", "minicpm_ocr.MiniCPMOcr"),
         )
     },
+    "florence2": Relative(
+        "clip.CLIP",
+        {"size": {"height": 24, "width": 24}, "do_center_crop": False, "image_seq_length": 37},
+        {"text_config": {**BART, "encoder_layers": 1, "decoder_layers": 2},
+         "vision_config": {"depths": [1, 1], "patch_size": [3, 3], "patch_stride": [2, 2], "patch_padding": [1, 1],
+                           "patch_prenorm": [False, True], "embed_dim": [16, 32], "num_heads": [2, 2],
+                           "num_groups": [2, 2], "window_size": 3, "projection_dim": 32, "drop_path_rate": 0.0,
+                           "initializer_range": 0.2},
+         "is_encoder_decoder": True},
+        {"post_processor_config": {task: {"pattern": "", "area_threshold": 0.0} for task in FLORENCE_TASKS}},
+    ),
     "mllama": Relative(
         "mllama.Mllama",
         {"size": SQUARE, "max_image_tiles": 4},

@@ -20,7 +20,7 @@ from grounded_attention.lens.sequences import add_answer, read_prompt
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision.supervise import find_language_model
 from tests.helpers.tiny_vlm_models import make_model, make_pair
-from tests.helpers.tiny_vlm_processors import PROCESSORS, make_processor, type_of
+from tests.helpers.tiny_vlm_processors import ANSWERERS, PROCESSORS, make_processor, type_of
 from tests.helpers.two_processes import launch
 from tests.lens.answered_rows import ANSWERS, HEADS, ROWS, many_rows, write_table
 
@@ -41,7 +41,7 @@ def assert_equal(many, alone):
     assert (many.token_images == alone.token_images).all()
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, *ANSWERERS])
 def test_batches_equal_single_looks(family):
     pair = make_pair(family)
     many = look_many(*pair, ROWS, ANSWERS, heads="all", batch_size=3)

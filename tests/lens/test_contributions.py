@@ -15,7 +15,7 @@ from grounded_attention.lens.look import look
 from grounded_attention.lens.sequences import add_answer, read_prompt
 from grounded_attention.supervision.supervise import hides_later_words, reads_image_apart
 from tests.helpers.tiny_vlm_models import make_pair
-from tests.helpers.tiny_vlm_processors import PROCESSORS, type_of
+from tests.helpers.tiny_vlm_processors import ANSWERERS, PROCESSORS, type_of
 
 TEXT = "what is the small cat near two red balls ?"
 ANSWER = "the red cat"
@@ -222,3 +222,17 @@ def test_contribution_is_the_default_where_heads_are_not_named(caplog):
     assert attention.form == ("plain",)
     assert "form='plain'" in caplog.text
     assert_allclose(attention.attention, look(*pair, PICTURE, TEXT, answer=ANSWER, form="plain").attention, atol=1e-6)
+
+
+@pytest.mark.parametrize("answer", [None, "a small cat"])
+@pytest.mark.parametrize("family", sorted({"mllama", "florence2"} & {*FAMILIES, *ANSWERERS}))
+def test_attention_is_shown_where_words_read_the_image_apart(family, answer, caplog):
+    model, processor = make_pair(family)
+    others = [*processor.tokenizer.all_special_ids, *range(len(processor.tokenizer), 1400)]
+    options = {"max_new_tokens": 3, "min_new_tokens": 3, "suppress_tokens": others}
+    lens = look(model, processor, PICTURE, TEXT, answer=answer, **options)
+    assert lens.form == ("plain",)
+    assert (lens.share > 0).all()
+    assert caplog.text.count("cross-attention") == 1
+    with pytest.raises(ValueError, match="cross-attention"):
+        look(model, processor, PICTURE, TEXT, answer=answer, form="contribution", **options)

@@ -19,7 +19,7 @@ from tests.helpers.commands import read_error, read_result
 from tests.helpers.own_rows import write_rows
 from tests.helpers.tiny_vlm_files import save_llava
 from tests.helpers.tiny_vlm_models import make_pair
-from tests.helpers.tiny_vlm_processors import PROCESSORS, type_of
+from tests.helpers.tiny_vlm_processors import ANSWERERS, PROCESSORS, type_of
 from tests.lens.answered_rows import ROWS, picture
 
 FAMILIES = [name for name in PROCESSORS if type_of(name) == name]
@@ -47,12 +47,12 @@ def log_probability(answer, image, number):
         logits = model(**alone.whole.inputs).logits[0].double()
     total = 0.0
     for place in alone.whole.words[number].rows:
-        token = alone.whole.inputs["input_ids"][0, place]
+        token = alone.whole.inputs["decoder_input_ids" if patches.answer_prefix else "input_ids"][0, place]
         total += float(logits[place - 1].softmax(-1)[token].log())
     return total
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, *ANSWERERS])
 def test_a_batch_of_pictures_is_read_as_each_alone(family):
     answer = covered(family)
     number = len(answer.whole.words) - 1

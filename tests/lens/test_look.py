@@ -33,7 +33,14 @@ from grounded_attention.processing.videos import open_video
 from grounded_attention.supervision.supervise import find_language_model
 from tests.helpers.tiny_vlm_files import save_llava
 from tests.helpers.tiny_vlm_models import make_model, make_pair
-from tests.helpers.tiny_vlm_processors import PROCESSORS, add_videos, make_processor, make_tokenizer, type_of
+from tests.helpers.tiny_vlm_processors import (
+    ANSWERERS,
+    PROCESSORS,
+    add_videos,
+    make_processor,
+    make_tokenizer,
+    type_of,
+)
 
 TEXT = "what is the small cat near two red balls ?"
 FAMILIES = [name for name in PROCESSORS if type_of(name) == name]
@@ -65,7 +72,7 @@ def answer_length(count, processor):
     return {"max_new_tokens": count, "min_new_tokens": count, "suppress_tokens": special}
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, *ANSWERERS])
 def test_rows_equal_eager_generation(family):
     """The own row of each generated token and the rows of the prompt, against maps of generate."""
     compare_with_eager(*make_pair(family), family, [PICTURE])
@@ -87,7 +94,7 @@ def compare_with_eager(model, processor, family, pictures):
     whole = add_answer(model, processor.tokenizer, prompt, ids)
     columns = prompt.batch["region_positions"][0]
     length = prompt.prompt_length
-    rows = range(length - 4, length + 4)  # the last token is never fed back
+    rows = range(max(length - 4, 0), length + 4)  # the last token is never fed back
     read = read_rows(model, whole.inputs, [*rows], columns)
     answer, beside = generate_and_read(model, patches, prompt, read, **options)
     assert answer == ids
@@ -103,10 +110,11 @@ def compare_with_eager(model, processor, family, pictures):
     )
     assert eager.sequences[0, length:].tolist() == ids
     apart = IMAGE_TOKEN_FAMILIES[family].keys == "images"  # other layers have maps too
+    maps = eager.cross_attentions if family in ANSWERERS else eager.attentions
     for place, (layer, attention) in enumerate(read.items()):  # eager maps are those of layers with heads
         if apart:
             place = layer
-        steps = [step[place][0][:, -4:, columns] for step in eager.attentions]  # (heads, 4 or 1, columns)
+        steps = [step[place][0][:, -4:, columns] for step in maps]  # (heads, 4 or 1, columns)
         assert_close(attention, torch.cat(steps, 1), atol=2e-6, rtol=1e-5)
 
 

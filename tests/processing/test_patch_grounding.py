@@ -20,7 +20,8 @@ from grounded_attention.processing.patch_grounding import PatchGroundingProcesso
 from grounded_attention.processing.phrase import Phrase
 from tests.helpers.closeness import assert_same
 from tests.helpers.processing_helpers import span
-from tests.helpers.tiny_vlm_processors import PROCESSORS, make_processor, placeholder, type_of
+from tests.helpers.tiny_vlm_models import make_model
+from tests.helpers.tiny_vlm_processors import ANSWERERS, PROCESSORS, make_processor, placeholder, type_of
 
 FIRST = "a dog runs after the small cat ."
 SECOND = "two red balls"
@@ -337,3 +338,33 @@ def test_words_of_several_pieces(model_type):
         assert mask.sum() >= 2
         assert processor.tokenizer.decode(ids[places[mask]]).strip() == phrase["text"]
     assert processor.tokenizer.decode(ids[places[places >= 0]]).strip() == text
+
+
+@pytest.mark.parametrize("model_type", ANSWERERS)
+def test_words_of_a_decoder_are_those_of_its_answer(model_type):
+    """Its inputs are the labels that transformers shifts to the right; the prompt is that of the processor alone."""
+    processor = make_processor(model_type, padding_side="left")
+    model = make_model(model_type, processor.tokenizer)
+    patches = PatchGroundingProcessor(processor)
+    phrases = [[{"text": "a", "sentence": 0}, {"text": "small cat"}], [{"text": "balls"}]]
+    questions = ["what is this near a dog", "what is"]
+    answers = ["the small cat", "two red balls near a dog"]
+    batch = patches(questions, answers, images=list(IMAGES[:1]) * 2, phrases=phrases, labels=True)
+    assert [[each.words for each in dropped] for dropped in batch.dropped_phrases] == [["a"], []]
+    for example, (phrase, words) in enumerate([(1, "small cat"), (0, "balls")]):
+        rows = batch["text_positions"][example, batch["phrase_mask"][example, phrase]]
+        assert processor.tokenizer.decode(batch["decoder_input_ids"][example, rows]) == words
+        chat = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": questions[example]}]}]
+        chat += [{"role": "assistant", "content": answers[example]}]
+        alone = patches(chat, images=IMAGES[0], labels=True)
+        assert_same(alone, patches(questions[example], answers[example], images=IMAGES[0], labels=True))
+        kept = alone["decoder_attention_mask"].sum()
+        known = batch["decoder_input_ids"][example]
+        assert known[:kept].tolist() == alone["decoder_input_ids"][0].tolist()
+        learned = model(**patches.model_inputs(alone)).loss
+        shifted = known[None, 1:kept].masked_fill(alone["labels"][:, :-1] < 0, -100)
+        given = {name: value for name, value in patches.model_inputs(alone).items() if name != "labels"}
+        logits = model(**given).logits[0, :-1]
+        assert torch.allclose(learned, torch.nn.functional.cross_entropy(logits, shifted[0]))
+    with pytest.raises(ValueError, match="no turns"):
+        patches([*chat, *chat], images=IMAGES[0])

@@ -13,6 +13,7 @@ from grounded_attention.heads.boxes import box_columns
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision import supervise
 from grounded_attention.supervision.head_masking import attention_modules, mask_heads
+from grounded_attention.supervision.method import observed_layers
 from grounded_attention.supervision.steering import SteeredColumns, steer_heads
 from grounded_attention.supervision.supervise import find_language_model, head_count, head_layers, reads_image_apart
 from tests.helpers.tiny_two_streams import make_lxmert, make_vilbert
@@ -20,7 +21,7 @@ from tests.helpers.tiny_visualbert import make_model as make_visualbert
 from tests.helpers.tiny_vl_bert import make_model as make_vl_bert
 from tests.helpers.tiny_vlm_examples import TEXTS, pictures
 from tests.helpers.tiny_vlm_models import make_model
-from tests.helpers.tiny_vlm_processors import PROCESSORS, make_processor
+from tests.helpers.tiny_vlm_processors import ANSWERERS, PROCESSORS, make_processor
 
 HEADS = [(1, 0), (1, 3)]
 
@@ -29,12 +30,15 @@ def make_batch(model_type, count=2):
     """A model, its inputs, and the whole batch."""
     processor = make_processor(model_type, "left")
     grounding = PatchGroundingProcessor(processor)
-    batch = grounding(list(TEXTS[:count]), images=list(pictures(count).values()))
+    texts = [list(TEXTS[:count])]
+    if model_type in ANSWERERS:
+        texts = [["what is this ?"] * count, *texts]
+    batch = grounding(*texts, images=list(pictures(count).values()))
     return make_model(model_type, processor.tokenizer), grounding.model_inputs(batch), batch
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("model_type", PROCESSORS)
+@pytest.mark.parametrize("model_type", [*PROCESSORS, *ANSWERERS])
 def test_masked_heads_are_those_whose_weights_are_zero(model_type):
     model, inputs, _ = make_batch(model_type)
     plain = model(**inputs).logits
@@ -162,7 +166,7 @@ def test_generation_with_a_cache_equals_one_without(model_type, cache):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("model_type", PROCESSORS)
+@pytest.mark.parametrize("model_type", [*PROCESSORS, *ANSWERERS])
 def test_reported_rows_are_steered_too(model_type):
     """The steered head gives exp(strength) times the weight to a column, before normalisation."""
     model, inputs, batch = make_batch(model_type, count=1)
@@ -177,7 +181,7 @@ def test_reported_rows_are_steered_too(model_type):
     asked = {"attention_queries": ((batch["text_positions"], columns),), "output_attentions": True}
 
     def read():
-        reports = model(**inputs, **asked).attentions
+        reports = observed_layers(model(**inputs, **asked))
         log_alpha, log_share = reports[layers.index(layer)].pairs[0]
         return (log_alpha + log_share[..., None]).exp()[0]
 

@@ -13,9 +13,10 @@ from grounded_attention.heads.attention_grounding import AttentionGrounding
 from grounded_attention.heads.reading import get_observer, read_phrases
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision import get_method, supervise
+from grounded_attention.supervision.method import observed_layers
 from grounded_attention.supervision.supervise import find_language_model, head_layers
 from tests.helpers.tiny_vlm_models import image_maps, make_model
-from tests.helpers.tiny_vlm_processors import PROCESSORS, make_processor
+from tests.helpers.tiny_vlm_processors import ANSWERERS, PROCESSORS, make_processor
 
 
 def make_batch(model_type, padding_side):
@@ -30,7 +31,11 @@ def make_batch(model_type, padding_side):
     balls = {"sentence": 0, "start": 4, "end": 13, "boxes": [[0.0, 0.0, 0.6, 1.0]], "image": 1}
     texts = ["a dog runs after the small cat .", "two red balls"]
     grounding = PatchGroundingProcessor(processor)
-    batch = grounding(texts, images=[images[:1], images[1:]], phrases=[[dog, cat], [balls]])
+    if model_type in ANSWERERS:
+        answered = [[{**each, "sentence": 1, "image": 0} for each in phrases] for phrases in ([dog, cat], [balls])]
+        batch = grounding(["what is this ?"] * 2, texts, images=[images[:1], images[1:2]], phrases=answered)
+    else:
+        batch = grounding(texts, images=[images[:1], images[1:]], phrases=[[dog, cat], [balls]])
     return make_model(model_type, processor.tokenizer), grounding.model_inputs(batch), dict(batch)
 
 
@@ -51,14 +56,14 @@ def image_places(batch, example):
 
 @torch.no_grad()
 @pytest.mark.parametrize("padding_side", ["right", "left"])
-@pytest.mark.parametrize("model_type", PROCESSORS)
+@pytest.mark.parametrize("model_type", [*PROCESSORS, *ANSWERERS])
 def test_rows_equal_eager_maps(model_type, padding_side):
     model, inputs, batch = make_batch(model_type, padding_side)
     maps = eager_maps(model, inputs)
     words = batch["text_positions"]
     queries = ((words, batch["region_positions"]),)
     with supervise(model):
-        reports = model(**inputs, attention_queries=queries, output_attentions=True).attentions
+        reports = observed_layers(model(**inputs, attention_queries=queries, output_attentions=True))
     assert len(reports) == len(maps) == len(head_layers(model))
     for layer, report in zip(maps, reports, strict=True):
         log_alpha, log_share = report.pairs[0]
@@ -71,7 +76,7 @@ def test_rows_equal_eager_maps(model_type, padding_side):
             assert_close(rows, expected, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("model_type", PROCESSORS)
+@pytest.mark.parametrize("model_type", [*PROCESSORS, *ANSWERERS])
 def test_a_training_step_with_direct(model_type):
     """The loss is that of eager maps, and a step on it lowers it."""
     model, inputs, batch = make_batch(model_type, "right")
@@ -144,7 +149,7 @@ def test_grounding_is_measured_on_tokens_with_a_place(model_type):
         assert found == pytest.approx(torch.stack(right).mean(0).tolist())
 
 
-@pytest.mark.parametrize("model_type", PROCESSORS)
+@pytest.mark.parametrize("model_type", [*PROCESSORS, *ANSWERERS])
 def test_default_directions_leave_out_what_a_causal_model_cannot_see(model_type):
     """Without a choice every direction has a row that sees a gold column; PaliGemma's image sees its prompt."""
     model, inputs, batch = make_batch(model_type, "right")
