@@ -87,7 +87,7 @@ def look(
             contribution; of named --heads and of --answers plain)
         rows: of a word its own tokens, or what produced them (default: own; of contribution and two-hop before)
         against (WORD=OTHER): what speaks for a word rather than another one, with --form contribution
-        again: crop the first image where the model looked, and ask once more
+        again: crop the first image, or a frame of the video, where the model looked, and ask once more
         output (FILE): page, picture or numbers; of --answers a table, a name that ends in .parquet; of --faithful a
             folder
         answers (FILE): given answers of all rows of --data: output of the OpenAI Batch API or vLLM, or the name

@@ -13,8 +13,8 @@ from grounded_attention.processing.patch_grounding import PatchGroundingProcesso
 from grounded_attention.processing.videos import open_video
 from grounded_attention.supervision.supervise import find_language_model
 from tests.helpers.tiny_vlm_models import make_model, unmix_patches
-from tests.helpers.tiny_vlm_processors import PROCESSORS, add_videos, make_processor, type_of
-from tests.helpers.tiny_vlm_relatives import PATCH
+from tests.helpers.tiny_vlm_processors import PROCESSORS, VIDEO_PROCESSORS, add_videos, make_processor, type_of
+from tests.helpers.tiny_vlm_relatives import PATCH, SIGLIP
 
 TYPES = [name for name in PROCESSORS if type_of(name) == name]
 FAMILIES = [name for name in TYPES if IMAGE_TOKEN_FAMILIES[name].frames is not None]
@@ -87,6 +87,19 @@ def test_pixels_of_a_frame_change_its_tokens(family, first, size):
             assert allowed[row].all()
             required_count += required.sum()
     assert required_count >= COUNT
+
+
+def test_an_odd_number_of_patches_is_halved_as_the_model_does_it(monkeypatch):
+    """LLaVA-OneVision has 27 x 27 patches, which it interpolates to 14 x 14 tokens; here 5 x 5, and 3 x 3."""
+    family = "llava_onevision"
+    square = {"height": 20, "width": 20}
+    image_class, settings, own = PROCESSORS[family]
+    monkeypatch.setitem(SIGLIP, "image_size", 20)
+    monkeypatch.setitem(
+        PROCESSORS, family, (image_class, {**settings, "size": square}, {**own, "num_image_tokens": 25})
+    )
+    monkeypatch.setitem(VIDEO_PROCESSORS, family, (VIDEO_PROCESSORS[family][0], {"size": square}))
+    test_pixels_of_a_frame_change_its_tokens(family, "video", (53, 37))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
