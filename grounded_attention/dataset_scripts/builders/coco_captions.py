@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import ClassVar, Literal
+from typing import Literal
 
 from datasets import List, Value
 
@@ -83,7 +83,7 @@ FEATURES = {
 class CocoCaptionsConfig(LocalConfig):
     """Options of [`CocoCaptions`]."""
 
-    LICENCE: ClassVar[Licence] = LICENCE
+    LICENCE = LICENCE
 
     year: str = "2014"
     image_id_format: ImageIdFormat = "number"

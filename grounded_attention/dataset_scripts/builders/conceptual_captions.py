@@ -16,7 +16,6 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import ClassVar
 
 import numpy as np
 
@@ -68,9 +67,9 @@ _CAPTION_NAME = re.compile(r"(raw|clean|image|alt)?(caption|text|title|descripti
 class ConceptualCaptionsConfig(LocalConfig):
     """Options of [`ConceptualCaptions`]."""
 
-    LICENCE: ClassVar[Licence] = LICENCE
-    WHERE: ClassVar[str] = WHERE_TO_GET
-    LISTS: ClassVar[str | None] = "image_list"
+    LICENCE = LICENCE
+    WHERE = WHERE_TO_GET
+    LISTS = "image_list"
 
     image_id_format: str | None = None
     regions: str | None = None

@@ -201,8 +201,8 @@ FEATURES = {
 class Flickr30kEntitiesConfig(LocalConfig):
     """Options of [`Flickr30kEntities`]."""
 
-    LICENCE: ClassVar[Licence] = LICENCE
-    WHERE: ClassVar[str] = WHERE_TO_GET
+    LICENCE = LICENCE
+    WHERE = WHERE_TO_GET
 
     captions_per_image: Annotated[int, Ge(0)] = 5
 

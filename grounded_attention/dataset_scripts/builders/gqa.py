@@ -2,10 +2,9 @@
 """GQA: compositional questions about images with one answer each, and the official file format of predictions."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 from datasets import List, Value
@@ -75,10 +74,10 @@ Graphs = dict[str, dict[str, list[float]]]  # image -> object -> its box
 class GQAConfig(LocalConfig):
     """The balanced questions, or all of them; see [`GQA`]."""
 
-    LICENCE: ClassVar[Licence] = LICENCE
-    WHERE: ClassVar[str] = HINT
-    SPLIT_NAMES: ClassVar[Fields] = named_splits(*SPLITS)
-    REQUIRED: ClassVar[Sequence[str]] = ("train", "val")
+    LICENCE = LICENCE
+    WHERE = HINT
+    SPLIT_NAMES = named_splits(*SPLITS)
+    REQUIRED = ("train", "val")
 
     def sources(self) -> list[Path]:
         others: list[Path] = []

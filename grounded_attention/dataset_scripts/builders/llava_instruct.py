@@ -7,10 +7,9 @@ index of a message, a span of characters of its text without `<image>` and the w
 y1, x2, y2) divided by width and height of the image. The public files have no phrases.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import ClassVar
 
 from datasets import List
 
@@ -47,22 +46,20 @@ FEATURES = {
 class LlavaInstructConfig(LocalConfig):
     """All conversations, or those of scenes with boxes for questions; see [`LlavaInstruct`]."""
 
-    LICENCE: ClassVar[Licence] = LICENCE
-    WHERE: ClassVar[str] = HINT
-    REQUIRED: ClassVar[Sequence[str]] = ("train",)
-    FILES: ClassVar[Mapping[str, Sequence[str]]] = {
-        "train": ("train.json", "llava_v1_5_mix665k.json", "llava_instruct_150k.json"),
-        "val": ("val.json",),
-        "test": ("test.json",),
+    LICENCE = LICENCE
+    WHERE = HINT
+    REQUIRED = ("train",)
+    FILES = {
+        "train": [("train.json", "llava_v1_5_mix665k.json", "llava_instruct_150k.json")],
+        "val": [("val.json",)],
+        "test": [("test.json",)],
     }
-    FOLDERS: ClassVar[Sequence[str]] = ("", "llava")
+    FOLDERS = ("", "llava")
 
-    def file(self, split: str) -> Path:
+    def needed_files(self, split: str) -> list[Path]:
         if self.name == DEFAULT:
-            names = self.FILES[split]
-        else:
-            names = (f"{split}_{self.name}.json",)
-        return self.find(*names, folders=self.FOLDERS)
+            return super().needed_files(split)
+        return [self.find(f"{split}_{self.name}.json", folders=self.FOLDERS)]
 
 
 class LlavaInstruct(LocalBuilder):
@@ -86,7 +83,7 @@ class LlavaInstruct(LocalBuilder):
     INFO = ("Conversations about images.", FEATURES, HOMEPAGE, CITATION)
 
     def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Fields]:
-        path = self.config.file(split)
+        [path] = self.config.needed_files(split)
         for index, record in enumerate(listed(path, HINT)):
             row = read_conversation(record, index)
             silent = row is not None and not all(message["content"] for message in row["messages"][1::2])

@@ -111,7 +111,7 @@ class LocalConfig(datasets.BuilderConfig):
     # Split names on disk -> split names of `datasets`, in order; overridden by data sets with other test splits.
     SPLIT_NAMES: ClassVar[Fields] = SPLITS
     REQUIRED: ClassVar[Sequence[str] | None] = None  # the splits whose files must exist; None: all
-    FILES: ClassVar[Mapping[str, Sequence[str]]] = {}  # split on disk -> possible names of its file, if it has one
+    FILES: ClassVar[Mapping[str, Sequence[Sequence[str]]]] = {}  # split on disk -> possible names of each of its files
     FOLDERS: ClassVar[Sequence[str]] = ("",)  # of the data that may have these files
     # The terms of the rows; rows are pushed only if the terms allow it.
     LICENCE: ClassVar[Licence] = UNDECLARED
@@ -125,24 +125,25 @@ class LocalConfig(datasets.BuilderConfig):
         """Returns the files and folders that the rows are made from; a change in them makes a cached copy stale."""
         if not self.data_dir:
             return []
-        files = [path for split in self.SPLIT_NAMES for path in self.needed_files(split)] or [Path(self.data_dir)]
+        files = [path for split in self.SPLIT_NAMES for path in self.needed_files(split)] or [self.root]
         if self.LISTS:
             lists = list_files(getattr(self, self.LISTS))
         else:
             lists = []
         return list(dict.fromkeys([*files, *lists]))
 
+    @property
+    def root(self) -> Path:
+        """The folder of the data."""
+        return Path(self.data_dir or ".")
+
     def find(self, *names: str, folders: Sequence[str] = ("",)) -> Path:
         """Returns the first of these files, in these folders of the data, that exists; else the first place."""
         places = []
         for folder in folders:
             for name in names:
-                places.append(Path(self.data_dir or ".") / folder / name)
+                places.append(self.root / folder / name)
         return next((place for place in places if place.is_file()), places[0])
-
-    def file(self, split: str) -> Path:
-        """Returns the file of a split, under the first of its names that exists."""
-        return self.find(*self.FILES[split], folders=self.FOLDERS)
 
     def available_splits(self) -> Sequence[str]:
         """Returns the splits of the data set, by their names on disk: the required ones, and those with files."""
@@ -159,9 +160,7 @@ class LocalConfig(datasets.BuilderConfig):
 
     def needed_files(self, split: str) -> list[Path]:
         """Returns the files that the rows of a split are read from; all of them must exist."""
-        if split in self.FILES:
-            return [self.file(split)]
-        return []
+        return [self.find(*names, folders=self.FOLDERS) for names in self.FILES.get(split, ())]
 
     def check(self) -> None:
         """Checks the options before anything is read."""

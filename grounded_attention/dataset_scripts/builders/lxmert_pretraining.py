@@ -3,8 +3,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import ClassVar
 
 from datasets import List, Value
 
@@ -16,8 +14,10 @@ from grounded_attention.utils.named_types import Fields
 from .local_builder import BuildReport, LocalBuilder, LocalConfig, named_splits, texts
 
 # Split on disk -> its files: the splits of the public code.
-FILES = {"train": ("mscoco_train.json", "mscoco_nominival.json", "vgnococo.json"), "val": ("mscoco_minival.json",)}
-FOLDERS = ("", "lxmert")
+FILES = {
+    "train": [("mscoco_train.json",), ("mscoco_nominival.json",), ("vgnococo.json",)],
+    "val": [("mscoco_minival.json",)],
+}
 # The files have no image of COCO's test sets. One that occurs nevertheless is left out.
 TEST_IMAGES = "COCO_test"
 HOMEPAGE = "https://github.com/airsplay/lxmert"
@@ -41,15 +41,14 @@ FEATURES = {
 class LXMERTPretrainingConfig(LocalConfig):
     """Options of [`LXMERTPretraining`]."""
 
-    LICENCE: ClassVar[Licence] = LICENCE
-    WHERE: ClassVar[str] = HINT
-    SPLIT_NAMES: ClassVar[Fields] = named_splits(*FILES)
-    LISTS: ClassVar[str | None] = "excluded_images"
+    LICENCE = LICENCE
+    WHERE = HINT
+    SPLIT_NAMES = named_splits(*FILES)
+    FILES = FILES
+    FOLDERS = ("", "lxmert")
+    LISTS = "excluded_images"
 
     excluded_images: str | Sequence[str] | None = None
-
-    def needed_files(self, split: str) -> list[Path]:
-        return [self.find(name, folders=FOLDERS) for name in FILES[split]]
 
 
 class LXMERTPretraining(LocalBuilder):

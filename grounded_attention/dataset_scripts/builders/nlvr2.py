@@ -1,10 +1,10 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """NLVR2: statements about two images that are true or false, and the official file of predictions."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import ClassVar, Literal
+from typing import Literal
 
 from datasets import List, Value
 
@@ -41,18 +41,18 @@ PARTS = 4
 class NLVR2Config(LocalConfig):
     """Options of [`NLVR2`]."""
 
-    LICENCE: ClassVar[Licence] = LICENCE
-    WHERE: ClassVar[str] = HINT
-    SPLIT_NAMES: ClassVar[Fields] = named_splits("train", "val", "test", "test2")
-    REQUIRED: ClassVar[Sequence[str]] = ("train", "val")
+    LICENCE = LICENCE
+    WHERE = HINT
+    SPLIT_NAMES = named_splits("train", "val", "test", "test2")
+    REQUIRED = ("train", "val")
     # The official name, and LXMERT's.
-    FILES: ClassVar[Mapping[str, Sequence[str]]] = {
-        "train": ("train.json",),
-        "val": ("dev.json", "valid.json"),
-        "test": ("test1.json", "test.json"),
-        "test2": ("test2.json",),
+    FILES = {
+        "train": [("train.json",)],
+        "val": [("dev.json", "valid.json")],
+        "test": [("test1.json", "test.json")],
+        "test2": [("test2.json",)],
     }
-    FOLDERS: ClassVar[Sequence[str]] = ("", "nlvr2/data", "nlvr2", "data")
+    FOLDERS = ("", "nlvr2/data", "nlvr2", "data")
     image_id_format: Literal["identifier", "url_stem"] = "identifier"
 
 
@@ -72,7 +72,8 @@ class NLVR2(LocalBuilder):
     INFO = ("Statements about two images that are true or false.", FEATURES, HOMEPAGE, CITATION)
 
     def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Fields]:
-        for row in read_statements(self.config.file(split), self.config.image_id_format):
+        [path] = self.config.needed_files(split)
+        for row in read_statements(path, self.config.image_id_format):
             report.add("statements")
             report.add({1: "true", 0: "false", -1: "without label"}[row["label"]])
             yield row

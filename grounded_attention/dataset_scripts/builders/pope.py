@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge, Interval, MultipleOf
@@ -14,7 +14,6 @@ from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.image_files import ImageLists
-from grounded_attention.dataset_scripts.licences import Licence
 from grounded_attention.utils.bounded_files import MAX_SEED
 from grounded_attention.utils.named_types import Fields
 
@@ -41,9 +40,9 @@ FEATURES = {
 class PopeConfig(LocalConfig):
     """Options of [`Pope`]."""
 
-    LICENCE: ClassVar[Licence] = COCO_LICENCE
-    WHERE: ClassVar[str] = HINT
-    SPLIT_NAMES: ClassVar[Fields] = named_splits("test")
+    LICENCE = COCO_LICENCE
+    WHERE = HINT
+    SPLIT_NAMES = named_splits("test")
     instances: str = "annotations/instances_val2014.json"
     image_list: str | None = None
     images: Annotated[int, Ge(1)] = 500
@@ -57,7 +56,7 @@ class PopeConfig(LocalConfig):
             names = [self.instances]
         else:
             names = [self.instances, self.image_list]
-        return [Path(self.data_dir or ".") / name for name in names]
+        return [self.root / name for name in names]
 
 
 class Pope(LocalBuilder):

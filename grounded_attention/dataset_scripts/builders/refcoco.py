@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from grounded_attention.dataset_scripts.files.errors import (
     DataError,
@@ -65,9 +65,9 @@ FEATURES = {
 class RefCOCOConfig(LocalConfig):
     """Options of [`RefCOCO`]."""
 
-    LICENCE: ClassVar[Licence] = LICENCE
-    WHERE: ClassVar[str] = HINT
-    SPLIT_NAMES: ClassVar[Fields] = named_splits("train", "val", "testA", "testB", "test")
+    LICENCE = LICENCE
+    WHERE = HINT
+    SPLIT_NAMES = named_splits("train", "val", "testA", "testB", "test")
     split_by: str | None = None
     image_id_format: ImageIdFormat = "number"
 
@@ -79,10 +79,9 @@ class RefCOCOConfig(LocalConfig):
     @property
     def folder(self) -> Path:
         """The folder of the data set: the data folder, or its folder with the data set's name."""
-        root = Path(self.data_dir or ".")
-        if (root / self.name).is_dir():
-            return root / self.name
-        return root
+        if (self.root / self.name).is_dir():
+            return self.root / self.name
+        return self.root
 
     @property
     def refs_file(self) -> Path:

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import datasets
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.hub.push_commit import hub_errors
-from grounded_attention.dataset_scripts.licences import USER_TEXTS, Licence
+from grounded_attention.dataset_scripts.licences import USER_TEXTS
 from grounded_attention.dataset_scripts.rows.opening import hub_name
 from grounded_attention.dataset_scripts.rows.pictures import picture_digest
 from grounded_attention.dataset_scripts.rows.reader import WITHOUT_BOXES, GroundedRows, grounded_rows
@@ -40,8 +40,8 @@ _UNREAD = ("left out: the picture is missing", "left out: the picture cannot be 
 class RowsConfig(LocalConfig):
     """Options of [`Rows`]."""
 
-    LICENCE: ClassVar[Licence] = USER_TEXTS
-    WHERE: ClassVar[str] = "docs/data.md has the sources and shapes that are read"
+    LICENCE = USER_TEXTS
+    WHERE = "docs/data.md has the sources and shapes that are read"
 
     form: str = "flickr30k_entities"
     columns: Columns = field(default_factory=dict)

@@ -10,7 +10,7 @@ import glob
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from annotated_types import Ge
 from datasets import Value
@@ -19,8 +19,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from grounded_attention.dataset_scripts.files.errors import MissingFileError, refuse_if
 from grounded_attention.dataset_scripts.files.streaming import text_lines
-from grounded_attention.dataset_scripts.licences import USER_TEXTS, Licence
-from grounded_attention.utils.named_types import Fields
+from grounded_attention.dataset_scripts.licences import USER_TEXTS
 
 from .local_builder import BuildReport, LocalBuilder, LocalConfig, named_splits
 
@@ -34,9 +33,9 @@ _SPLITTER = BertPreTokenizer()
 class TextCorpusConfig(LocalConfig):
     """Options of [`TextCorpus`]."""
 
-    LICENCE: ClassVar[Licence] = USER_TEXTS
-    WHERE: ClassVar[str] = HINT
-    SPLIT_NAMES: ClassVar[Fields] = named_splits("train")
+    LICENCE = USER_TEXTS
+    WHERE = HINT
+    SPLIT_NAMES = named_splits("train")
 
     join_until: Annotated[int, Ge(0)] = 0
 
@@ -47,12 +46,11 @@ class TextCorpusConfig(LocalConfig):
 
     def paths(self) -> list[Path]:
         """Returns the files: `data_dir` itself, `*.txt` in the folder, or what the pattern matches."""
-        place = Path(self.data_dir or ".")
-        if place.is_file():
-            return [place]
-        if place.is_dir():
-            return sorted(path for path in place.glob("*.txt") if path.is_file())
-        return [Path(path) for path in sorted(glob.glob(str(place))) if Path(path).is_file()]
+        if self.root.is_file():
+            return [self.root]
+        if self.root.is_dir():
+            return sorted(path for path in self.root.glob("*.txt") if path.is_file())
+        return [Path(path) for path in sorted(glob.glob(str(self.root))) if Path(path).is_file()]
 
     def check(self) -> None:
         super().check()

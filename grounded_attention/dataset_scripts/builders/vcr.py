@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from datasets import List, Value
 
@@ -218,9 +218,9 @@ FEATURES = {
 class VCRConfig(LocalConfig):
     """Options of [`VCR`]."""
 
-    LICENCE: ClassVar[Licence] = LICENCE
-    WHERE: ClassVar[str] = HINT
-    REQUIRED: ClassVar[Sequence[str]] = ("train", "val")
+    LICENCE = LICENCE
+    WHERE = HINT
+    REQUIRED = ("train", "val")
 
     mode: Literal["answer", "rationale"] = "answer"
     names: Literal["neutral", "category"] = "neutral"
@@ -236,8 +236,10 @@ class VCRConfig(LocalConfig):
         return self._folder("vcr1images")
 
     def _folder(self, name: str) -> Path:
-        root = Path(self.data_dir or ".")
-        return next((place / name for place in (root, root / "vcr") if (place / name).is_dir()), root / name)
+        inner = self.root / "vcr" / name
+        if inner.is_dir() and not (self.root / name).is_dir():
+            return inner
+        return self.root / name
 
     def needed_files(self, split: str) -> list[Path]:
         # Without the folder of images: checking 200,000 files takes longer than using the data.

@@ -58,7 +58,7 @@ IDENTIFICATION_LABELS = ("both", "first", "second")
 class VGPConfig(Flickr30kEntitiesConfig):
     """Options of [`VGP`]."""
 
-    LICENCE: ClassVar[Licence] = LICENCE
+    LICENCE = LICENCE
 
     negatives: Literal["nearest", "random"] = "nearest"
     negatives_per_image: Annotated[int, Ge(0)] = 10
@@ -67,7 +67,7 @@ class VGPConfig(Flickr30kEntitiesConfig):
 
     def needed_files(self, split: str) -> list[Path]:
         names = [name.format(split=split) for name in self.kind().files]
-        beside = Path(self.data_dir or ".").resolve().parent / "vgp"
+        beside = self.root.resolve().parent / "vgp"
         return [*super().needed_files(split), self.find(*names, folders=("vgp", "", str(beside)))]
 
     def where_to_get(self) -> str:

@@ -13,7 +13,7 @@ test sets: exclude those (`without_coco_ids`) before evaluating on COCO.
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from datasets import List, Value
 
@@ -63,19 +63,13 @@ class ImageData(NamedTuple):
 class VisualGenomeRegionsConfig(LocalConfig):
     """Options of [`VisualGenomeRegions`]."""
 
-    LICENCE: ClassVar[Licence] = LICENCE
-    WHERE: ClassVar[str] = WHERE_TO_GET
-    SPLIT_NAMES: ClassVar[Fields] = named_splits("train")
-    LISTS: ClassVar[str | None] = "without_coco_ids"
+    LICENCE = LICENCE
+    WHERE = WHERE_TO_GET
+    SPLIT_NAMES = named_splits("train")
+    FILES = {"train": [(REGIONS_FILE,), (IMAGES_FILE,)]}
+    LISTS = "without_coco_ids"
 
     without_coco_ids: str | Sequence[str] | None = None
-
-    def path(self, name: str) -> Path:
-        """Returns the path of a file."""
-        return Path(self.data_dir or ".") / name
-
-    def needed_files(self, split: str) -> list[Path]:
-        return [self.path(name) for name in (REGIONS_FILE, IMAGES_FILE)]
 
 
 class VisualGenomeRegions(LocalBuilder):
@@ -95,9 +89,9 @@ class VisualGenomeRegions(LocalBuilder):
     INFO = ("Boxes in images, each with a short description.", FEATURES, HOMEPAGE, CITATION)
 
     def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Fields]:
-        images = read_images(self.config.path(IMAGES_FILE))
-        excluded = self.image_lists or ()
-        for image_id, row in region_rows(self.config.path(REGIONS_FILE), images, excluded, report):
+        regions_file, images_file = self.config.needed_files(split)
+        images = read_images(images_file)
+        for image_id, row in region_rows(regions_file, images, self.image_lists or (), report):
             if row["captions"]:
                 report.add("images")
                 report.add("regions", count=len(row["captions"]))

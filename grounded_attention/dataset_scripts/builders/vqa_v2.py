@@ -1,10 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """VQA v2: questions about images, each with ten human answers, and the official file format of predictions."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 from datasets import List, Value
 
@@ -47,22 +46,19 @@ FEATURES = {
 class VQAv2Config(LocalConfig):
     """Options of [`VQAv2`]."""
 
-    LICENCE: ClassVar[Licence] = LICENCE
-    WHERE: ClassVar[str] = HINT
-    SPLIT_NAMES: ClassVar[Fields] = named_splits(*SOURCES)
-    REQUIRED: ClassVar[Sequence[str]] = ("train", "val")
+    LICENCE = LICENCE
+    WHERE = HINT
+    SPLIT_NAMES = named_splits(*SOURCES)
+    REQUIRED = ("train", "val")
     image_id_format: ImageIdFormat = "number"
 
-    def questions(self, split: str) -> Path:
-        """Returns the file of questions of a split."""
-        return self.find(f"v2_OpenEnded_mscoco_{SOURCES[split][0]}_questions.json", folders=FOLDERS)
-
-    def annotations(self, split: str) -> Path:
-        """Returns the file of answers of a split."""
-        return self.find(f"v2_mscoco_{SOURCES[split][0]}_annotations.json", folders=FOLDERS)
-
     def needed_files(self, split: str) -> list[Path]:
-        return [self.questions(split)] + [self.annotations(split)] * SOURCES[split][1]
+        """The file of questions, and that of their answers if they are published."""
+        images, has_answers = SOURCES[split]
+        names = [f"v2_OpenEnded_mscoco_{images}_questions.json"]
+        if has_answers:
+            names.append(f"v2_mscoco_{images}_annotations.json")
+        return [self.find(name, folders=FOLDERS) for name in names]
 
 
 class VQAv2(LocalBuilder):
@@ -79,17 +75,19 @@ class VQAv2(LocalBuilder):
     INFO = ("Questions about images with the answers of ten humans.", FEATURES, HOMEPAGE, CITATION)
 
     def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Fields]:
-        images, has_answers = SOURCES[split]
-        answers = read_annotations(self.config.annotations(split)) if has_answers else None
-        for row in read_questions(self.config.questions(split), answers):
+        images, _ = SOURCES[split]
+        path, *annotated = self.config.needed_files(split)
+        answers = read_annotations(*annotated) if annotated else None
+        for row in read_questions(path, answers):
             if self.config.image_id_format == "file_stem":
                 row["image_id"] = f"COCO_{IMAGES_OF.get(images, images)}_{int(row['image_id']):012}"
             report.add("questions")
             yield row
         if answers:
             problem = f"answers to {len(answers)} questions that are not in the file of questions"
-            path = self.config.annotations(split)
-            raise DataError(problem, file=path, found=next(iter(answers)), expected="question ids of that file")
+            raise DataError(
+                problem, file=annotated[0], found=next(iter(answers)), expected="question ids of that file"
+            )
 
 
 def read_questions(path: Path, answers: dict[str, Fields] | None) -> Iterator[Fields]:

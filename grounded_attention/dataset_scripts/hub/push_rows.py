@@ -68,7 +68,7 @@ def make_record(
     permission: str | None,
 ) -> Fields:
     """Collects the facts about one configuration, as written to its `build.json`; they can be written as JSON."""
-    root = Path(builder.config.data_dir or ".")
+    root = builder.config.root
     info = bounded_files.read_json(folder / "dataset_info.json")
     counts = info["splits"]
     # `datasets` cannot load a split without rows.
