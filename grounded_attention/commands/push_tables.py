@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, TypedDict, Unpack
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, damaged
 from grounded_attention.dataset_scripts.files.manifests import sha256
 from grounded_attention.dataset_scripts.hub.push_commit import CARD, Files, Repository, commit_files, fetch_repository
 from grounded_attention.dataset_scripts.licences import (
@@ -77,12 +77,10 @@ def push_labels(folder: AnyPath, to: str, **choices: Unpack[PushChoices]) -> str
     from grounded_attention.labelling.labels import FILE, PseudoLabels, count_labels, describe
 
     labels = PseudoLabels(folder)
-    try:
+    problem = "the provenance does not have the licence of the captions"
+    place = {"file": labels.path / LABELS, "hint": "label the captions again"}
+    with damaged(problem, KeyError, TypeError, ValueError, **place):
         terms = Licence(**labels.info["provenance"]["captions"]["licence"])
-    except (KeyError, TypeError, ValueError) as error:
-        hint = "label the captions again"
-        problem = "the provenance does not have the licence of the captions"
-        raise DataError(problem, file=labels.path / LABELS, found=repr(error)[:200], hint=hint) from error
 
     def write_card(terms: Licence) -> str:
         return table_card(

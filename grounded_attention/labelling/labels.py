@@ -15,7 +15,7 @@ import datasets
 import numpy as np
 import pyarrow as pa
 
-from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
+from grounded_attention.dataset_scripts.files.errors import DataError, damaged, refuse_if
 from grounded_attention.dataset_scripts.files.manifests import ManifestKind, check_file, is_size, sha256
 from grounded_attention.dataset_scripts.hub.tables import table_folder
 from grounded_attention.dataset_scripts.regions.rows import check_boxes
@@ -71,12 +71,10 @@ class PseudoLabels:
         [shard] = self.info["shards"]
         self.file = path_below(self.path, shard["file"])
         check_file(self.file, shard["bytes"], _COPY_HINT)
-        try:
+        kinds = (pa.ArrowException, datasets.exceptions.DatasetGenerationError)
+        with damaged("not the Parquet file of pseudo-labels", *kinds, file=self.file, hint=_COPY_HINT):
             features = datasets.Features.from_arrow_schema(SCHEMA)
             self.rows = datasets.Dataset.from_parquet(str(self.file), features=features)
-        except (pa.ArrowException, datasets.exceptions.DatasetGenerationError) as error:
-            problem = "not the Parquet file of pseudo-labels"
-            raise DataError(problem, file=self.file, found=str(error), hint=_COPY_HINT) from error
 
     @classmethod
     def open(cls, place: AnyPath) -> "PseudoLabels":

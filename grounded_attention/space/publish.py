@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 import grounded_attention
-from grounded_attention.dataset_scripts.hub.push_commit import SPACE, Files, HubError, commit_files, fetch_repository
+from grounded_attention.dataset_scripts.hub.push_commit import SPACE, Files, commit_files, fetch_repository
 from grounded_attention.utils.safe_paths import own_files
 
 from .settings import HERE, SMALL_MODELS, SMALL_VLM, SpaceSettings
@@ -117,9 +117,7 @@ def push_space(name: str, settings: SpaceSettings, private: bool = False) -> str
     files = space_files(settings)
     repository = fetch_repository(name, private=private, kind=SPACE)
     there = repository.user_files()
-    if SETTINGS not in there and set(there) - {CARD}:
-        hint = "push to another Space"
-        raise HubError("the Space contains other files", where=repository.name, found=there[0], hint=hint)
+    repository.refuse_others(SETTINGS)
     # Files of an older version of the package, and checkpoints that are no longer shown.
     old = []
     for path in there:

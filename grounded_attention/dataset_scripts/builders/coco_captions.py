@@ -167,8 +167,9 @@ def official_rows(path: Path, by_stem: bool, report: BuildReport) -> Iterator[Fi
             caption_id = _new_id(record, "id", ids)
             text = record.text("caption")
             _add_caption(captions[record.integer("image_id")], caption_id, text, report)
-    if not images:
-        raise DataError("no images", file=path, expected="an object with the lists images and annotations", hint=hint)
+    refuse_if(
+        not images, "no images", file=path, expected="an object with the lists images and annotations", hint=hint
+    )
     foreign = [image_id for image_id in captions if image_id not in images]
     if foreign:
         problem = f"captions of {len(foreign)} images that are not in the file's list of images"

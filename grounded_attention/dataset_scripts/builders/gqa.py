@@ -258,8 +258,12 @@ def read_attention(path: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         rows = record.items("attention")
         side = len(rows)
         regions = all(are_numbers(row, 5) for row in rows)
-        if not rows or not (regions or all(are_numbers(row, side) for row in rows)):
-            raise record.error("bad attention", found=rows, expected=expected)
+        record.refuse_if(
+            not rows or not (regions or all(are_numbers(row, side) for row in rows)),
+            "bad attention",
+            found=rows,
+            expected=expected,
+        )
         values = np.asarray(rows, dtype=float)
         if not regions:
             low = np.moveaxis(np.indices(values.shape), 0, -1).reshape(-1, 2) / side

@@ -139,8 +139,9 @@ def _read_phrase(record: Record, messages: list[dict[str, str]], first: int) -> 
         raise record.error("bad message", found=number, expected=expected)
     number -= first
     text = messages[number]["content"]
-    if not start < end <= len(text):
-        raise record.error("bad span", found=(start, end), expected=f"0 <= start < end <= {len(text)}")
+    record.refuse_if(
+        not start < end <= len(text), "bad span", found=(start, end), expected=f"0 <= start < end <= {len(text)}"
+    )
     if record.values.get("text") not in (None, text[start:end]):
         raise record.error("the span has other words", found=text[start:end], expected=record.values["text"])
     boxes = []

@@ -197,10 +197,12 @@ def read_instances(path: Path, by_stem: bool = False, hint: str = HINT) -> Insta
 
 def _rows(ref: Record, objects: dict[int, Fields], instances: Path, report: BuildReport) -> Iterator[Fields]:
     ann_id = ref.integer("ann_id")
-    if ann_id not in objects:
-        raise ref.error(
-            "the annotation of its object is missing", found=ann_id, expected=f"an annotation of {instances}"
-        )
+    ref.refuse_if(
+        ann_id not in objects,
+        "the annotation of its object is missing",
+        found=ann_id,
+        expected=f"an annotation of {instances}",
+    )
     item = objects[ann_id]
     if item["image"] != ref.integer("image_id"):
         raise ref.error("its object is in another image", found=ref.integer("image_id"), expected=str(item["image"]))

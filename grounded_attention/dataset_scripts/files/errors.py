@@ -67,6 +67,17 @@ def data_file(file: AnyPath, hint: str, missing: str = "the file is missing") ->
 
 
 @contextmanager
+def damaged(problem: str, *kinds: type[Exception], **details: Any) -> Iterator[None]:
+    """Turns errors of these kinds, except a `DataError`, into a `DataError` that has found what they say."""
+    try:
+        yield
+    except kinds as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(problem, found=str(error)[:200], **details) from error
+
+
+@contextmanager
 def placed(**place: Any) -> Iterator[None]:
     """Adds file, place or hint to a `DataError` that is raised inside."""
     try:

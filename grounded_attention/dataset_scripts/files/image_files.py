@@ -50,8 +50,14 @@ def _parse_line(source: Path, number: int, line: str) -> ImageFile:
     image_id, tab, path = line.partition("\t")
     path = (path if tab else line).strip()
     image_id = image_id.strip() if tab else Path(path).stem
-    if not image_id or not path or "\t" in path:
-        raise DataError("not an image", file=source, where=f"line {number}", found=line, expected=_EXPECTED)
+    refuse_if(
+        not image_id or not path or "\t" in path,
+        "not an image",
+        file=source,
+        where=f"line {number}",
+        found=line,
+        expected=_EXPECTED,
+    )
     return ImageFile(image_id, source.parent / path)
 
 

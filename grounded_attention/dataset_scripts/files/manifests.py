@@ -22,7 +22,7 @@ from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.progress import is_quiet
 from grounded_attention.utils.whole_files import whole_file, write_text
 
-from .errors import DataError, MissingFileError, refuse_if
+from .errors import DataError, MissingFileError, damaged, refuse_if
 
 _SHOWN = 4
 MAX_SIZE = 2**63 - 1
@@ -62,11 +62,9 @@ class ManifestKind:
 
     def read(self, path: Path) -> Fields:
         """Reads a manifest, finished or partial, and checks format, version, and that the provenance is an object."""
-        try:
+        with damaged(f"not the manifest of {self.what}", ValueError, KeyError, TypeError, file=path, hint=self.hint):
             content = read_json(path)
             found = (content["format"], content["version"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"not the manifest of {self.what}", file=path, found=str(error), hint=self.hint) from error
         if found != (self.name, self.version):
             expected = repr((self.name, self.version))
             raise DataError("unknown format", file=path, found=found, expected=expected, hint=self.hint)

@@ -134,8 +134,7 @@ def _check_text(array: np.ndarray) -> np.ndarray:
 
 
 def _reconstruct(kind: Any, *_: Any) -> _Array:
-    if kind is not _ARRAY:
-        raise DataError("the pickle contains a subclass of arrays", expected="numpy.ndarray")
+    refuse_if(kind is not _ARRAY, "the pickle contains a subclass of arrays", expected="numpy.ndarray")
     return _Array(0)
 
 

@@ -79,6 +79,13 @@ class Repository:
         """Returns the files that a user pushed."""
         return [name for name in self.files if name not in _HUB_FILES]
 
+    def refuse_others(self, ours: str) -> None:
+        """Raises a `HubError` for a Space with files beside a card, but not the one that makes it ours."""
+        there = self.user_files()
+        if ours not in there and set(there) - {CARD}:
+            hint = "push to another Space"
+            raise HubError("the Space contains other files", where=self.name, found=there[0], hint=hint)
+
     def read_json(self, path: str) -> Fields:
         """Downloads and parses a JSON object."""
         with hub_errors(f"reading {path}", self.name):

@@ -12,6 +12,7 @@ import numpy as np
 
 from grounded_attention.dataset_scripts.files.errors import (
     DataError,
+    damaged,
     placed,
     refuse_if,
     require_file,
@@ -49,7 +50,8 @@ def read_h5(path: Path) -> Iterator[SourceRecord]:
     `img_w`, `obj_id`, `obj_conf`, `attr_id`, `attr_conf`, `num_objects`.
     """
     h5py = import_library("h5py")
-    try:
+    kinds = (OSError, RuntimeError, KeyError, TypeError)
+    with damaged("damaged HDF5 file", *kinds, file=path, hint="copy it again"):
         with h5py.File(path, "r") as file:
             if len(file) < 10:
                 arrays = {name: _own(file, name, path) for name in file}
@@ -73,10 +75,6 @@ def read_h5(path: Path) -> Iterator[SourceRecord]:
             for number, (image_id, place) in enumerate(images, start=1):
                 decode = partial(fields, content, place)
                 yield SourceRecord(path, number, image_id, size, decode, f"image {image_id}")
-    except (OSError, RuntimeError, KeyError, TypeError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError("damaged HDF5 file", file=path, found=str(error)[:200], hint="copy it again") from error
 
 
 def _own(group: Any, name: str, path: Path | None = None) -> Any:
@@ -169,11 +167,9 @@ def _gqa_info(path: Path, file: Any) -> list[tuple[str, Columns]]:
     require_file(index, expected=f"ids and image sizes for {path.name}")
     if number is None:
         raise DataError("the file name contains no number", file=path, expected="gqa_objects_<number>.h5")
-    try:
+    expected = "{image id: {width, height, objectsNum, idx, file}}"
+    with damaged("not the objects' info", ValueError, AttributeError, file=index, expected=expected):
         content = read_json(index).items()
-    except (ValueError, AttributeError) as error:
-        expected = "{image id: {width, height, objectsNum, idx, file}}"
-        raise DataError("not the objects' info", file=index, found=repr(error)[:200], expected=expected) from error
     entries: dict[int, tuple[str, Columns]] = {}
     for image_id, values in content:
         entry = Record(values, index, f"image {image_id}", "get the file again")

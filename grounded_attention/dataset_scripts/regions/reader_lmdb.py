@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, damaged
 from grounded_attention.dataset_scripts.files.records import id_text
 from grounded_attention.dataset_scripts.files.safe_pickle import loads
 
@@ -38,12 +38,10 @@ def read_lmdb(path: Path) -> Iterator[SourceRecord]:
         else:
             found = f"reading it ends with signal {-done.returncode}"
         raise DataError("damaged LMDB file", file=path, found=found[:200], hint="copy it again")
-    try:
+    with damaged("damaged LMDB file", lmdb.Error, file=path, hint="copy it again"):
         options = {"subdir": path.is_dir(), "readonly": True, "lock": False, "readahead": False, "meminit": False}
         with lmdb.open(str(path), max_readers=1, **options) as environment, environment.begin() as transaction:
             yield from _records(path, environment, transaction)
-    except lmdb.Error as error:
-        raise DataError("damaged LMDB file", file=path, found=str(error), hint="copy it again") from error
 
 
 # The LMDB library trusts the pages of a file: in a damaged one it reads beyond the file, which ends the process.
@@ -103,10 +101,8 @@ def _key(path: Path, key: Any) -> bytes:
 
 
 def _read(transaction: Any, key: bytes) -> Any:
-    try:
+    with damaged("damaged entry", import_library("lmdb").Error):  # also for an empty key
         value = transaction.get(key)
-    except import_library("lmdb").Error as error:  # also for an empty key
-        raise DataError("damaged entry", found=str(error)) from error
     if value is None:
         raise DataError("the entry keys lists this image, but it has no record", hint="the file is incomplete")
     check_length(value)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from grounded_attention.dataset_scripts.files.errors import DataError, placed, refuse_if
+from grounded_attention.dataset_scripts.files.errors import DataError, damaged, placed, refuse_if
 
 from .rows import Regions, normalise_boxes, validate_regions
 
@@ -53,14 +53,12 @@ class SourceRecord:
 
     def read(self, feature_size: int = FEATURE_SIZE) -> Regions:
         """Decodes and checks the regions of the record."""
-        with self.located():
-            try:
-                return validate_regions(_make_regions(Fields(self.decode(), self.exact), self.image_id, feature_size))
-            except DataError:
-                raise
-            except (OSError, ValueError, TypeError, KeyError, IndexError, RuntimeError, OverflowError) as error:
-                # Errors of the libraries about damaged content.
-                raise DataError("damaged record", found=str(error)[:200], hint="get the file again") from error
+        # Errors of the libraries about damaged content.
+        kinds = (OSError, ValueError, TypeError, KeyError, IndexError, RuntimeError, OverflowError)
+        with self.located(), damaged("damaged record", *kinds, hint="get the file again"):
+            regions = _make_regions(Fields(self.decode(), self.exact), self.image_id, feature_size)
+            checked = validate_regions(regions)
+        return checked
 
     def located(self) -> AbstractContextManager[None]:
         """Adds file and place to a `DataError` raised inside."""
@@ -96,8 +94,12 @@ class Fields:
             self.count = self.number("count")
         else:
             self.count = max(self.rows, 1)
-        if exact and self.count != self.rows:
-            raise DataError("boxes has a wrong length", found=self.rows, expected=f"{self.count} boxes")
+        refuse_if(
+            exact and self.count != self.rows,
+            "boxes has a wrong length",
+            found=self.rows,
+            expected=f"{self.count} boxes",
+        )
 
     def _name(self, field: str) -> str | None:
         return next((name for name in NAMES[field] if self.values.get(name) is not None), None)
@@ -142,12 +144,8 @@ class Fields:
         name, value = self._value(field)
         dtype = np.dtype("<i8" if field in IDS else "<f4")
         if isinstance(value, (str, bytes)):
-            try:
+            with damaged(f"{name} is not base64", ValueError, hint="the record is torn or damaged"):
                 data = binascii.a2b_base64(value.strip(), strict_mode=True)
-            except (binascii.Error, ValueError) as error:
-                raise DataError(
-                    f"{name} is not base64", found=str(error), hint="the record is torn or damaged"
-                ) from error
             refuse_if(
                 len(data) % dtype.itemsize,
                 f"{name} has a wrong length in bytes",

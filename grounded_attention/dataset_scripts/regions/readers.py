@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, refuse_if
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, damaged, refuse_if
 from grounded_attention.dataset_scripts.files.records import id_text
 from grounded_attention.utils.bounded_files import FileError, open_data, parse_json
 from grounded_attention.utils.named_types import AnyPath
@@ -156,10 +156,9 @@ def read_vl_bert_zip(path: Path) -> Iterator[SourceRecord]:
 
 
 def _open_zip(path: Path) -> zipfile.ZipFile:
-    try:
-        return zipfile.ZipFile(path)
-    except ZIP_ERRORS as error:
-        raise DataError("damaged zip archive", file=path, found=str(error), hint="copy or unpack it again") from error
+    with damaged("damaged zip archive", *ZIP_ERRORS, file=path, hint="copy or unpack it again"):
+        archive = zipfile.ZipFile(path)
+    return archive
 
 
 def _is_chosen(name: str, place: str) -> bool:
@@ -175,20 +174,16 @@ def _read_file(path: Path) -> Any:
 
 
 def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
-    try:
-        with archive.open(member) as file:
-            content = file.read(MAX_RECORD_BYTES + 1)
-    except ZIP_ERRORS as error:
-        raise DataError("damaged file in the zip", found=str(error)) from error
+    with damaged("damaged file in the zip", *ZIP_ERRORS), archive.open(member) as file:
+        content = file.read(MAX_RECORD_BYTES + 1)
     return _parse(content)
 
 
 def _parse(content: bytes) -> Any:
     check_length(content)
-    try:
-        return parse_json(content, "record")
-    except FileError as error:
-        raise DataError("not JSON", found=str(error)[:200], hint="the file is cut or damaged") from error
+    with damaged("not JSON", FileError, hint="the file is cut or damaged"):
+        record = parse_json(content, "record")
+    return record
 
 
 __all__ = ["FEATURE_SIZE", "READERS", "SourceRecord", "read_regions", "recognise", "source_records", "source_size"]

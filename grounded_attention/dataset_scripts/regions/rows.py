@@ -77,10 +77,18 @@ def normalise_boxes(boxes: npt.ArrayLike, width: int, height: int) -> npt.NDArra
 
 def check_size(width: int, height: int) -> None:
     """Checks the size of an image."""
-    if width < 1 or height < 1:
-        raise DataError("image size is not positive", found=(width, height), expected="width and height above 0")
-    if max(width, height) > np.iinfo(np.int32).max:
-        raise DataError("image size is too large", found=(width, height), expected="width and height below 2147483648")
+    refuse_if(
+        width < 1 or height < 1,
+        "image size is not positive",
+        found=(width, height),
+        expected="width and height above 0",
+    )
+    refuse_if(
+        max(width, height) > np.iinfo(np.int32).max,
+        "image size is too large",
+        found=(width, height),
+        expected="width and height below 2147483648",
+    )
 
 
 def check_boxes(boxes: np.ndarray, limit: np.ndarray | float, tolerance: float = 0.0) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
+from grounded_attention.dataset_scripts.files.errors import DataError, damaged, refuse_if
 from grounded_attention.dataset_scripts.files.manifests import ManifestKind, check_file, is_size
 from grounded_attention.dataset_scripts.files.records import MAX_INT32
 from grounded_attention.utils.named_types import Fields
@@ -103,7 +103,7 @@ _COMPRESSION = 3
 def read_rows(path: Path, size: int | None = None) -> pa.RecordBatch:
     """Maps the only record batch of an Arrow stream; refuses one that is damaged or has another size in bytes."""
     buffer = map_file(path, size)
-    try:
+    with damaged("damaged rows", *ARROW_ERRORS, file=path, hint=COPY_HINT):
         head, message = pa.ipc.MessageReader.open_stream(pa.BufferReader(buffer))
         if _is_compressed(message):  # few bytes could then fill the memory
             raise ValueError("compressed rows, expected plain ones")
@@ -111,8 +111,6 @@ def read_rows(path: Path, size: int | None = None) -> pa.RecordBatch:
         batch.validate(full=True)
         if any(column.null_count for column in batch.columns):
             raise ValueError("a value is missing")
-    except ARROW_ERRORS as error:
-        raise DataError("damaged rows", file=path, found=str(error)[:200], hint=COPY_HINT) from error
     return batch
 
 
@@ -140,14 +138,12 @@ class Shard:
     def __init__(self, path: Path, size: int | None = None) -> None:
         batch = read_rows(path, size)
         self.path = path
-        try:
+        with damaged("not a shard of a region table", KeyError, *ARROW_ERRORS, file=path):
             self.arrays_of_rows = schema_widths(batch.schema)
             if batch.schema != row_schema(self.arrays_of_rows):
                 raise ValueError(f"columns {batch.schema.names}")
             self.starts = batch.column("boxes").offsets.to_numpy()
             self._arrays = {name: _values(batch.column(name), self.starts) for name in self.arrays_of_rows}
-        except (KeyError, *ARROW_ERRORS) as error:
-            raise DataError("not a shard of a region table", file=path, found=str(error)[:200]) from error
         self.ids = batch.column("image_id")
         self.digests = batch.column("checksum")
         self._widths = batch.column("width").to_numpy()
@@ -247,9 +243,8 @@ def write_index(path: Path, ids: list[str], counts: npt.NDArray[np.int64]) -> in
 def read_index(path: Path, size: int, rows: int) -> RegionIndex:
     """Reads the index of a table with this size in bytes and this number of rows."""
     batch = read_rows(path, size)
-    try:
+    with damaged("the index is damaged", ValueError, file=path, hint=COPY_HINT):
         if batch.schema != SCHEMA or len(batch) != rows:
             raise ValueError(f"{len(batch)} rows with {batch.schema.names}, but {rows} in the manifest")
-        return RegionIndex(batch.column("image_id"), batch.column("regions").to_numpy())
-    except ValueError as error:
-        raise DataError("the index is damaged", file=path, found=str(error), hint=COPY_HINT) from error
+        index = RegionIndex(batch.column("image_id"), batch.column("regions").to_numpy())
+    return index

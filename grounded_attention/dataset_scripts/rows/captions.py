@@ -18,7 +18,9 @@ from .raw import (
     RawPhrase,
     RowError,
     Rows,
+    a_text,
     first_of,
+    found_in,
     items,
     read_boxes,
     read_own_phrase,
@@ -93,9 +95,7 @@ def read_entities(record: Columns, context: Context) -> Rows:
         if not isinstance(value, Mapping):
             by_id = {}
             for each in items(value, name):
-                key = first_of(each, ("entity_id", "id", "phrase_id"))
-                if key is None:
-                    raise RowError(f"{name}: no id", found=each, expected="an id and boxes")
+                key = found_in(each, ("entity_id", "id", "phrase_id"), f"{name}: no id", "an id and boxes")
                 by_id[each[key]] = each.get(first_of(each, BOX_NAMES) or "")
             value = by_id
         boxes = {str(key): read_boxes(each, name) for key, each in value.items()}
@@ -135,9 +135,7 @@ def has_chunks(record: Columns) -> bool:
 
 def read_chunks(record: Columns, context: Context) -> Rows:
     """GRIT: lists of [start, end, x1, y1, x2, y2, score], characters of the caption."""
-    caption = record["caption"]
-    if not isinstance(caption, str):
-        raise RowError("bad caption", found=caption, expected="a text")
+    caption = a_text(record["caption"], "caption")
     spans: dict[Span, RawPhrase] = {}
     for name in ("noun_chunks", "ref_exps"):
         for number, entry in enumerate(structured(record.get(name), name) or []):
@@ -162,9 +160,7 @@ def has_grounding(record: Columns) -> bool:
 def read_grounding(record: Columns, context: Context) -> Rows:
     """`{"grounding": {"caption": ..., "regions": [{"phrase": ..., "bbox": [x1, y1, x2, y2]}]}}`, pixels."""
     value = structured(record["grounding"], "grounding")
-    caption = value.get("caption")
-    if not isinstance(caption, str):
-        raise RowError("bad caption", found=caption, expected="a text")
+    caption = a_text(value.get("caption"), "caption")
     phrases = []
     for number, each in enumerate(items(value.get("regions"), "regions")):
         place = f"regions, element {number}"

@@ -17,6 +17,7 @@ from .raw import (
     RowError,
     Rows,
     first_of,
+    found_in,
     read_boxes,
     structured,
     texts_of,
@@ -120,9 +121,8 @@ def has_points(record: Columns) -> bool:
 
 def read_points(record: Columns, context: Context) -> Rows:
     """PixMo-Points: points in percent of the picture; a count of 0 says that nothing is there."""
-    name = first_of(record, ("label", "text", "phrase", "caption", "name"))
-    if name is None:
-        raise RowError("no text beside the points", found=list(record), expected="label or text")
+    names = ("label", "text", "phrase", "caption", "name")
+    name = found_in(record, names, "no text beside the points", "label or text")
     known: Readings = ()
     if "label" in record and {"count", "collection_method", "image_sha256"} & record.keys():
         known = (Reading("points", 100.0),)

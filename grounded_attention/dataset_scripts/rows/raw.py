@@ -201,6 +201,21 @@ def first_of(record: Columns, names: Sequence[str]) -> str | None:
     return next((name for name in names if record.get(name) is not None), None)
 
 
+def found_in(record: Columns, names: Sequence[str], problem: str, expected: str) -> str:
+    """The first of some columns that has a value, or the error that none has."""
+    name = first_of(record, names)
+    if name is None:
+        raise RowError(problem, found=record, expected=expected)
+    return name
+
+
+def a_text(value: Any, name: str) -> str:
+    """A value that is a text, or the error that it is none."""
+    if not isinstance(value, str):
+        raise RowError(f"bad {name}", found=value, expected="a text")
+    return value
+
+
 def read_boxes(value: Any, name: str, readings: Readings = ()) -> Boxes:
     """One box, a list of boxes, a text of them, or mappings with named sides; none for null or an empty list."""
     value = structured(value, name)

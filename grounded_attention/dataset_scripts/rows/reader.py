@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.dataset_scripts.files.image_files import SUFFIXES
 from grounded_attention.processing.phrase import read_phrase
 from grounded_attention.utils.boxes import check_shape
@@ -483,10 +483,8 @@ class GroundedRows:
         vars(self.report).update(vars(report))
         if report.rows:
             return
-        if problem:
-            raise DataError(f"no picture was found; {problem}", file=self._source.name)
-        if report.complete:
-            raise DataError("no rows", file=self._source.name, expected="at least one row")
+        refuse_if(problem, f"no picture was found; {problem}", file=self._source.name)
+        refuse_if(report.complete, "no rows", file=self._source.name, expected="at least one row")
 
     def _row(self, raw: RawRow, decode: bool, report: RowsReport) -> Fields:
         file = raw.file or self._source.name

@@ -20,7 +20,7 @@ from .columns import (
 )
 from .masks import MASK_NAMES
 from .questions import evidence_of
-from .raw import BOX_NAMES, RowError, Rows, first_of, items, read_boxes, size_of, structured, texts_of
+from .raw import BOX_NAMES, RowError, Rows, first_of, found_in, items, read_boxes, size_of, structured, texts_of
 from .readings import Readings
 
 _ALL = (*XYXY_SHARES, *XYXY_PIXELS, *XYWH_PIXELS)
@@ -124,10 +124,8 @@ def read_things(record: Columns, context: Context) -> Rows:
     if "image_id" not in about and "image" not in about and about.get("id") is not None:
         about["image_id"] = about["id"]
     for number, thing in enumerate(items(record[name], name)):
-        key = first_of(thing, _THING_TEXTS)
-        if key is None:
-            problem = f"{name}, element {number}: no text"
-            raise RowError(problem, found=thing, expected="instruction, phrase or sentences (VIA: export COCO JSON)")
+        expected = "instruction, phrase or sentences (VIA: export COCO JSON)"
+        key = found_in(thing, _THING_TEXTS, f"{name}, element {number}: no text", expected)
         boxes = boxes_of(thing, _readings_of(thing, name))
         yield from each_text(about, texts_of(thing[key], key), boxes)
 

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.dataset_scripts.files.records import json_lines
 from grounded_attention.dataset_scripts.files.streaming import json_elements, text_lines
 from grounded_attention.utils.bounded_files import FileError, read_json
@@ -205,8 +205,7 @@ def _csv(path: Path) -> Records:
 def _check_names(path: Path, names: Sequence[str]) -> None:
     """Of two columns of one name, which a table may have, rows would have the last one."""
     twice = next((name for name, count in Counter(names).items() if name and count > 1), None)
-    if twice:
-        raise DataError("a column is there twice", file=path, found=twice, hint="rename one of them")
+    refuse_if(twice, "a column is there twice", file=path, found=twice, hint="rename one of them")
 
 
 def _open_parquet(path: Path) -> pq.ParquetFile:

@@ -12,7 +12,6 @@ from grounded_attention.dataset_scripts.hub.push_commit import (
     CARD,
     SPACE,
     Files,
-    HubError,
     commit_files,
     fetch_repository,
 )
@@ -108,10 +107,7 @@ def push_score(directory: Path, to: str, private: bool = False) -> str:
     """Pushes a folder of `write_scores` to a Space, which `evaluate.load(to)` opens; returns the commit's address."""
     repository = fetch_repository(to, private=private, kind=SPACE)
     module = f"{repository.name.split('/')[-1]}.py"
-    there = repository.user_files()
-    if module not in there and set(there) - {CARD}:
-        hint = "push to another Space"
-        raise HubError("the Space contains other files", where=repository.name, found=there[0], hint=hint)
+    repository.refuse_others(module)
     files: Files = {module: module_of(directory)}
     for name in (CARD, PAGE):
         text = read_text(directory / name)
