@@ -396,7 +396,7 @@ def run(
         line = line or explain_disk(error) or explain_library(error) or explain_loading(error)
         if line is None:
             raise
-        line = re.sub(r"Repo id must .*", "no such folder, and not a name on the Hub (ORG/NAME)", line)
+        line = re.sub(r"Repo id must .*", "no such file or folder, and not a name on the Hub (ORG/NAME)", line)
         _print_error(line, of_one=explain_disk(error) is not None)
         return 2
     finally:

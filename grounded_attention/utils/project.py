@@ -25,7 +25,7 @@ def refuse_run(place: str) -> None:
     """Raises `ValueError` for a folder that does not exist, and for that of a run, whose models it names, supervised
     ones first.
     """
-    refuse_missing(place, "no such file or folder, and no name on the Hub (ORG/NAME)")
+    refuse_missing(place, "no such file or folder, and not a name on the Hub (ORG/NAME)")
     folder = Path(place)
     models = {path.parent for name in MODEL_FILES for path in folder.glob(f"*/{name}")}
     if models and not any((folder / name).is_file() for name in MODEL_FILES):

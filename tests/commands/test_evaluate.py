@@ -162,7 +162,7 @@ TABLE = "--regions scenes/regions "
     [
         ("bert", "vgp", TABLE, "a checkpoint of the family 'bert', expected 'vl_bert'"),
         ("vqa", "vgp", TABLE, "VLBertForVGP lacks weights"),
-        ("nowhere", "vgp", TABLE, "nowhere: no such folder, and not a name on the Hub"),
+        ("nowhere", "vgp", TABLE, "nowhere: no such file or folder, and not a name on the Hub"),
         ("vgp", "vpg", TABLE, f"--task vpg: unknown task, expected one of {', '.join(sorted(TASKS))}"),
         ("vgp", "vgp", "", "no region table"),
         ("vgp", "vgp", "--regions nowhere", "nowhere"),
