@@ -38,7 +38,7 @@ examples:
 """
 
 from .command_line import Program, Result, explain_error, refuse_given
-from .evaluate_options import Evaluation
+from .options import Evaluation
 
 
 def evaluate(checkpoint: str | None = None, *, options: Evaluation) -> Result:

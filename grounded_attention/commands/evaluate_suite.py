@@ -25,7 +25,7 @@ from grounded_attention.utils.plain_text import markdown_table, markdown_text
 from grounded_attention.utils.whole_files import write_text
 
 from .command_line import Result, refuse_given
-from .evaluate_options import Evaluation
+from .options import Evaluation
 from .rows_options import read_columns
 
 HEADER = ("probe", "measure", "value", "95 % interval over images", "items")

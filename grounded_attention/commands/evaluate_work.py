@@ -36,7 +36,7 @@ from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import write_json, write_text
 
 from .command_line import Result, refuse_given
-from .evaluate_options import Evaluation
+from .options import Evaluation
 from .rows_options import RowSource, below, read_columns, settings
 
 # Options

@@ -43,7 +43,7 @@ from typing import Annotated
 from grounded_attention.labelling import BOXES_PER_PHRASE, NMS, SOURCES, THRESHOLD
 
 from .command_line import Positive, Program, Result, Share
-from .labelling_options import Captions, Grounding
+from .options import Captions, Grounding
 from .rows_options import RowSource
 
 

@@ -34,7 +34,7 @@ from grounded_attention.utils.plain_text import explained
 from grounded_attention.utils.whole_files import write_text
 
 from .command_line import Result
-from .labelling_options import Captions, Grounding
+from .options import Captions, Grounding
 from .rows_options import RowSource, parse_options, rows_builder, yaml_pairs
 
 FORM = "flickr30k_entities"  # of rows of --data: captions, with their phrases and boxes

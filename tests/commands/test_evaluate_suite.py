@@ -16,7 +16,7 @@ from transformers import pipeline, set_seed
 
 from grounded_attention import grounded_rows
 from grounded_attention.commands import evaluate, evaluate_suite
-from grounded_attention.commands.evaluate_options import SUITES
+from grounded_attention.commands.options import SUITES
 from grounded_attention.dataset_scripts.builders.gqa import with_phrases
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
 from grounded_attention.dataset_scripts.scenes.captions import caption_holds

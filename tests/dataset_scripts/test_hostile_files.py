@@ -37,8 +37,8 @@ from grounded_attention.dataset_scripts.builders.refcoco import read_refs
 from grounded_attention.dataset_scripts.builders.vcr import read_objects
 from grounded_attention.dataset_scripts.builders.vgp_pairs import KINDS, read_pairs
 from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.records import json_elements, json_members, text_lines
 from grounded_attention.dataset_scripts.files.safe_pickle import load_pickle, loads
-from grounded_attention.dataset_scripts.files.streaming import json_elements, json_members, text_lines
 from grounded_attention.dataset_scripts.regions.boxes import read_boxes
 from grounded_attention.dataset_scripts.regions.readers import read_regions
 from grounded_attention.dataset_scripts.regions.shards import KIND as REGION_TABLE

@@ -11,10 +11,9 @@ from grounded_attention.dataset_scripts.builders.conceptual_captions import capt
 from grounded_attention.dataset_scripts.builders.gqa import read_questions
 from grounded_attention.dataset_scripts.builders.lxmert_pretraining import image_rows
 from grounded_attention.dataset_scripts.builders.text_corpus import join_lines
-from grounded_attention.dataset_scripts.files import streaming
+from grounded_attention.dataset_scripts.files import records
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
-from grounded_attention.dataset_scripts.files.records import listed
-from grounded_attention.dataset_scripts.files.streaming import json_elements, json_members, text_lines
+from grounded_attention.dataset_scripts.files.records import json_elements, json_members, listed, text_lines
 
 HINT = "get it again"
 
@@ -36,7 +35,7 @@ def random_value(rng, depth=0):
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("chunk", [1, 7, 64])
 def test_elements_are_those_of_the_whole_file(tmp_path, monkeypatch, seed, chunk):
-    monkeypatch.setattr(streaming, "_CHUNK", chunk)
+    monkeypatch.setattr(records, "_CHUNK", chunk)
     rng = random.Random(seed)
     path = tmp_path / "x.json"
     elements = [random_value(rng) for _ in range(30)]
@@ -89,7 +88,7 @@ def test_a_member_with_half_a_surrogate_pair_in_its_name_is_an_error(tmp_path):
 
 
 def test_damage_early_in_a_long_file_does_not_read_all_of_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(streaming, "_CHUNK", 256)
+    monkeypatch.setattr(records, "_CHUNK", 256)
     path = tmp_path / "x.json"
     path.write_text('[{"a": tru}, ' + "1, " * 100_000 + "1]")
     tracemalloc.start()
@@ -154,7 +153,7 @@ def test_bad_lines_are_named(tmp_path, monkeypatch):
     path.write_bytes(b"one\ntwo \xe9\n")
     with pytest.raises(DataError, match=r"x\.txt, line 2: not valid UTF-8: found b'\\xe9'.*get it again"):
         list(text_lines(path, HINT))
-    monkeypatch.setattr(streaming, "MAX_LINE_BYTES", 10)
+    monkeypatch.setattr(records, "MAX_LINE_BYTES", 10)
     path.write_bytes(b"one\n" + b"x" * 1000)
     with pytest.raises(DataError, match=r"line 2: the line is too long"):
         list(text_lines(path, HINT))

@@ -20,8 +20,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from grounded_attention.dataset_scripts.files.errors import DataError, check_folder, data_file, refuse_if
-from grounded_attention.dataset_scripts.files.records import Record
-from grounded_attention.dataset_scripts.files.streaming import text_lines
+from grounded_attention.dataset_scripts.files.records import Record, text_lines
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
 from grounded_attention.dataset_scripts.regions.table import RegionTable, local_folder
 from grounded_attention.utils.bounded_files import parse_json

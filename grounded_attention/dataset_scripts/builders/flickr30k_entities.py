@@ -32,8 +32,7 @@ from grounded_attention.dataset_scripts.files.errors import (
     refuse_if,
 )
 from grounded_attention.dataset_scripts.files.image_files import image_key
-from grounded_attention.dataset_scripts.files.records import MAX_INT32
-from grounded_attention.dataset_scripts.files.streaming import text_lines
+from grounded_attention.dataset_scripts.files.records import MAX_INT32, text_lines
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from grounded_attention.utils import bounded_files
 from grounded_attention.utils.boxes import look_normalised

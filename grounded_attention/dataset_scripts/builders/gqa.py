@@ -10,8 +10,7 @@ import numpy as np
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
-from grounded_attention.dataset_scripts.files.records import Record, are_numbers, listed
-from grounded_attention.dataset_scripts.files.streaming import json_members
+from grounded_attention.dataset_scripts.files.records import Record, are_numbers, json_members, listed
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from grounded_attention.utils.named_types import Fields
 

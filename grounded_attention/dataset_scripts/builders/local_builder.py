@@ -21,8 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if, require_file
 from grounded_attention.dataset_scripts.files.image_files import ImageLists, list_files
-from grounded_attention.dataset_scripts.files.records import Record
-from grounded_attention.dataset_scripts.files.streaming import json_elements
+from grounded_attention.dataset_scripts.files.records import Record, json_elements
 from grounded_attention.dataset_scripts.licences import UNDECLARED, Licence
 from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.boxes import look_normalised

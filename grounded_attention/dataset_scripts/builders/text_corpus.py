@@ -18,7 +18,7 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from grounded_attention.dataset_scripts.files.errors import MissingFileError, refuse_if
-from grounded_attention.dataset_scripts.files.streaming import text_lines
+from grounded_attention.dataset_scripts.files.records import text_lines
 from grounded_attention.dataset_scripts.licences import USER_TEXTS
 
 from .local_builder import BuildReport, LocalBuilder, LocalConfig, named_splits

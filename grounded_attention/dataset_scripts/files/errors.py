@@ -41,10 +41,10 @@ class MissingFileError(DataError, FileNotFoundError):
     """A file that a builder needs is missing; the message states where to get it."""
 
 
-def refuse_if(condition: object, problem: str, **details: Any) -> None:
-    """Raises a `DataError` of these details if the condition is true."""
+def refuse_if(condition: object, problem: str, kind: type[DataError] = DataError, **details: Any) -> None:
+    """Raises an error of these details if the condition is true."""
     if condition:
-        raise DataError(problem, **details)
+        raise kind(problem, **details)
 
 
 def require_file(file: Path, problem: str = "no such file", **details: Any) -> None:

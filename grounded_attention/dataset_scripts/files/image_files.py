@@ -11,7 +11,7 @@ from typing import Any
 from grounded_attention.utils.named_types import AnyPath
 
 from .errors import DataError, refuse_if
-from .streaming import text_lines
+from .records import text_lines
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 _EXPECTED = "one image a line: its path, or its id, a tab and its path"

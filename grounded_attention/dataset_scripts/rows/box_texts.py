@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from grounded_attention.dataset_scripts.files.errors import refuse_if
 from grounded_attention.dataset_scripts.rows.raw import hull
 from grounded_attention.utils.named_types import Span
 
@@ -138,8 +139,13 @@ def _boxes(groups: Sequence[list[float]], readings: Readings, text: str, are_poi
     if [*map(len, groups)] == [2, 2] and not are_points:
         groups = [groups[0] + groups[1]]
     sizes = {*map(len, groups)}
-    if sizes != {4} and not (sizes == {2} and (are_points or len(groups) == 1)):
-        raise RowError("marks of a box without one", found=text, expected="x1, y1, x2, y2 each, or x, y")
+    refuse_if(
+        sizes != {4} and not (sizes == {2} and (are_points or len(groups) == 1)),
+        "marks of a box without one",
+        RowError,
+        found=text,
+        expected="x1, y1, x2, y2 each, or x, y",
+    )
     return [RawBox(each, readings) for each in groups]
 
 
@@ -234,8 +240,13 @@ def _molmo(text: str, question: str) -> Mentions:
             continue
         for part in re.split(r"[\t;]", coords[1]):
             image, *numbers = _values(part) or [1.0]
-            if len(numbers) % 3:
-                raise RowError("coords that are no points", found=part, expected="the picture, then number, x, y each")
+            refuse_if(
+                len(numbers) % 3,
+                "coords that are no points",
+                RowError,
+                found=part,
+                expected="the picture, then number, x, y each",
+            )
             triples = [numbers[i + 1 : i + 3] for i in range(0, len(numbers), 3)]
             boxes = [RawBox(each, (Reading("points", 1000.0),)) for each in triples]
             yield Mention(boxes, match.span(), words, image=max(int(image) - 1, 0))
@@ -292,8 +303,13 @@ def _entry(item: dict[str, object], keys: list[str], text: str, span: Span) -> M
     turned = [name for name in ("angle", "rotation", "theta") if item.get(name)]
     if turned:
         raise RowError(f"{turned[0]} beside a box", found=found, expected="the upright box around it, without it")
-    if keys == ["point"] and not is_action:
-        raise RowError("a point, x or y first (Gemini)", found=found, expected="point_2d, x first")
+    refuse_if(
+        keys == ["point"] and not is_action,
+        "a point, x or y first (Gemini)",
+        RowError,
+        found=found,
+        expected="point_2d, x first",
+    )
     boxes: Boxes = []
     for key in keys:
         content = json.dumps(item[key]).replace('"', "")
@@ -315,8 +331,7 @@ def _entry(item: dict[str, object], keys: list[str], text: str, span: Span) -> M
         raise RowError(f"{label} is no text", found=found, expected="words of the box")
     places = re.compile(rf'"{label}"\s*:\s*"((?:[^"\\]|\\.)*)"').finditer(text, *span)
     words = [each.span(1) for each in places if json.loads(f'"{each[1]}"') == item[label]]
-    if len(words) != 1:
-        raise RowError(f"{len(words)} places of a label", found=found, expected=f"one {label}")
+    refuse_if(len(words) != 1, f"{len(words)} places of a label", RowError, found=found, expected=f"one {label}")
     return Mention(boxes, span, words[0], True, picture)
 
 

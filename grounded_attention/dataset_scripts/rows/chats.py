@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from grounded_attention.dataset_scripts.files.errors import refuse_if
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.utils.named_types import Columns, Fields, Row
 
@@ -31,8 +32,7 @@ _LIST = re.compile(r"\s*\[\s*\{")
 def read_messages(turns: Any, name: str) -> tuple[list[Fields], list[Any], list[Any]]:
     """Messages with `role` and `content`; the pictures inside of them; the boxes beside each text (GUI-Actor)."""
     turns = items(plain(turns), name)
-    if not turns:
-        raise RowError(f"bad {name}", found=turns, expected="a list of messages")
+    refuse_if(not turns, f"bad {name}", RowError, found=turns, expected="a list of messages")
     messages = []
     pictures = []
     beside = []

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import chain, zip_longest
 from typing import Any
 
+from grounded_attention.dataset_scripts.files.errors import refuse_if
 from grounded_attention.utils.named_types import Columns
 
 from .box_texts import (
@@ -64,8 +65,13 @@ def fill(messages: Sequence[Any], value: Any, rejected: str) -> list[tuple[RawPh
         name = None
         for place, gap in zip(rest[::2], rest[1::2], strict=True):
             filled = names if place == "<ref-object>" else owners
-            if len(filled) >= len(refs if place == "<ref-object>" else boxes):
-                raise RowError(f"objects: too few for {place}", found=value, expected="one for each")
+            refuse_if(
+                len(filled) >= len(refs if place == "<ref-object>" else boxes),
+                f"objects: too few for {place}",
+                RowError,
+                found=value,
+                expected="one for each",
+            )
             if place == "<ref-object>":
                 words = refs[len(names)]
                 name = RawPhrase(words, [], len(written), len(written) + len(words), number)

@@ -14,9 +14,9 @@ from typing import Any
 from defusedxml import ElementTree
 from defusedxml.common import DefusedXmlException
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, refuse_if
 from grounded_attention.dataset_scripts.files.image_files import SUFFIXES
-from grounded_attention.dataset_scripts.files.streaming import json_elements
+from grounded_attention.dataset_scripts.files.records import json_elements
 from grounded_attention.utils.bounded_files import parse_yaml, read_json, read_text
 from grounded_attention.utils.named_types import Columns
 
@@ -102,8 +102,12 @@ def _row(data: Columns, regions: Sequence[Columns], left_out: list[str]) -> Colu
         else:
             left_out.append(f"of the type {'brush' if 'rle' in value else region.get('type')}")
     places = {each.get("to_name") for each in shapes.values()}
-    if len(places) > 1 or any(each.get("image_rotation") for each in shapes.values()):
-        raise RowError("regions of several pictures, or of a turned one", expected="one picture, image_rotation 0")
+    refuse_if(
+        len(places) > 1 or any(each.get("image_rotation") for each in shapes.values()),
+        "regions of several pictures, or of a turned one",
+        RowError,
+        expected="one picture, image_rotation 0",
+    )
     objects: list[Columns] = []
     for key, shape in shapes.items():
         names = [*dict.fromkeys(words[key] or labels[key])]
@@ -228,8 +232,9 @@ def _coco(path: Path) -> Records:
         with in_words("no COCO", file=path, where=f"annotations, element {number}"):
             image_id = each.get("image_id")
             category = each.get("category_id")
-            if image_id not in images:
-                raise RowError("an unknown image_id", found=image_id, expected="an id of images")
+            refuse_if(
+                image_id not in images, "an unknown image_id", RowError, found=image_id, expected="an id of images"
+            )
             if "category_id" in each and names and category not in names and "caption" not in each:
                 expected = f"an id of categories: {', '.join(map(str, names))}"
                 raise RowError("an unknown category_id", found=category, expected=expected)
@@ -267,8 +272,7 @@ def _upright(part: Columns, image: Columns) -> Columns:
     numbers = []
     for box in read_boxes(part.get("bbox"), "bbox"):
         numbers.extend(box.numbers)
-    if len(numbers) != 4:
-        raise RowError("bad bbox", found=numbers, expected="x, y, width, height")
+    refuse_if(len(numbers) != 4, "bad bbox", RowError, found=numbers, expected="x, y, width, height")
     x1, y1, x2, y2 = around(corners_of(*numbers), float(about["rotation"]), size=size)
     return {"category_id": part.get("category_id"), "bbox": [x1, y1, x2 - x1, y2 - y1]}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.files.streaming import json_elements
+from grounded_attention.dataset_scripts.files.records import json_elements
 from grounded_attention.utils.bounded_files import read_json, read_text
 from grounded_attention.utils.named_types import Columns
 from grounded_attention.utils.whats_up import RELATIONS

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from grounded_attention.dataset_scripts.files.errors import refuse_if
 from grounded_attention.utils.named_types import Span
 from grounded_attention.utils.whole_words import whole_words
 
@@ -69,12 +70,13 @@ def evidence_of(record: Columns, readings: Readings) -> Boxes:
         for place in {page.find(run), page.rfind(run)} - {-1}:
             start = page.count("\0", 0, place)
             found.add((start, start + len(of_answer)))
-    if len(found) != 1:
-        raise RowError(
-            "words of an answer that do not stand once among the words of the page",
-            found=given,
-            expected="once; else a row with the boxes of the answer alone",
-        )
+    refuse_if(
+        len(found) != 1,
+        "words of an answer that do not stand once among the words of the page",
+        RowError,
+        found=given,
+        expected="once; else a row with the boxes of the answer alone",
+    )
     start, end = found.pop()
     return boxes[start:end]
 
@@ -87,8 +89,13 @@ def _bare_word(word: Any) -> str:
 def _targets(record: Columns, question: str, targets: list[str], context: Context) -> RawRow:
     """V*: boxes x, y, width, height, one for each target, which the question names."""
     boxes = boxes_of(record, XYWH_PIXELS if "options" in record else ())
-    if len(boxes) != len(targets):
-        raise RowError("bbox and target_object", found=(len(boxes), len(targets)), expected="a box for each target")
+    refuse_if(
+        len(boxes) != len(targets),
+        "bbox and target_object",
+        RowError,
+        found=(len(boxes), len(targets)),
+        expected="a box for each target",
+    )
     phrases = []
     for target, box in zip(targets, boxes, strict=True):
         places = [*whole_words(re.escape(target), question, re.IGNORECASE)]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.processing.phrase import known_values
 from grounded_attention.utils.named_types import Columns, Fields, Size, Span
 
@@ -187,8 +187,13 @@ def items(value: Any, name: str) -> list[Columns]:
         if not lists:
             return [dict(value)]
         lengths = {key: len(each) for key, each in lists.items() if each or key in BOX_NAMES}
-        if len(set(lengths.values())) > 1:
-            raise RowError(f"{name}: lists of several lengths", found=lengths, expected="one entry for each object")
+        refuse_if(
+            len(set(lengths.values())) > 1,
+            f"{name}: lists of several lengths",
+            RowError,
+            found=lengths,
+            expected="one entry for each object",
+        )
         number = next(iter(lengths.values()), 0)
         return [{key: each[i] for key, each in lists.items() if i < len(each)} for i in range(number)]
     if isinstance(value, list) and all(isinstance(each, Mapping) for each in value):
@@ -237,8 +242,13 @@ def read_boxes(value: Any, name: str, readings: Readings = ()) -> Boxes:
             lengths = set()
         if lengths == {2} and len(boxes) > 1 and all(map(_is_bare_point, value)):
             return [_around_corners([*chain(*(each.numbers for each in boxes))], name, readings)]
-        if len(lengths) > 1:
-            raise RowError(f"bad {name}", found=value, expected="boxes of four numbers, or points, and not both")
+        refuse_if(
+            len(lengths) > 1,
+            f"bad {name}",
+            RowError,
+            found=value,
+            expected="boxes of four numbers, or points, and not both",
+        )
         return boxes
     return [_around_corners(value, name, readings) if len(value) == 8 else RawBox(_numbers(value, name), readings)]
 
@@ -267,10 +277,14 @@ def _numbers(value: Sequence[Any], name: str) -> list[float]:
             numbers.append(math.nan if isinstance(each, bool) else float(each))
     except (TypeError, ValueError, OverflowError):
         numbers = [math.nan]
-    if not all(map(math.isfinite, numbers)):
-        raise RowError(f"bad {name}", found=value, expected="finite numbers")
-    if len(numbers) not in (2, 4):
-        raise RowError(f"bad {name}", found=value, expected="four numbers of a box, or the two of a point")
+    refuse_if(not all(map(math.isfinite, numbers)), f"bad {name}", RowError, found=value, expected="finite numbers")
+    refuse_if(
+        len(numbers) not in (2, 4),
+        f"bad {name}",
+        RowError,
+        found=value,
+        expected="four numbers of a box, or the two of a point",
+    )
     return numbers
 
 
@@ -365,8 +379,9 @@ def size_of(record: Columns) -> Size | None:
         width, height = (int(float(each)) for each in (value if isinstance(value, list) else ()))
     except (TypeError, ValueError, OverflowError):
         width = height = 0
-    if min(width, height) < 1:
-        raise RowError("bad width or height", found=value, expected="two whole numbers from 1")
+    refuse_if(
+        min(width, height) < 1, "bad width or height", RowError, found=value, expected="two whole numbers from 1"
+    )
     return width, height
 
 

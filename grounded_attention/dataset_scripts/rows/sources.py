@@ -18,8 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
-from grounded_attention.dataset_scripts.files.records import json_lines
-from grounded_attention.dataset_scripts.files.streaming import json_elements, text_lines
+from grounded_attention.dataset_scripts.files.records import json_elements, json_lines, text_lines
 from grounded_attention.utils.bounded_files import FileError, read_json
 from grounded_attention.utils.named_types import Columns
 
