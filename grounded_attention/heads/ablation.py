@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from grounded_attention.metrics.intervals import Interval
 from grounded_attention.processing.grounded_batch import word_inputs
 from grounded_attention.supervision.head_masking import group_heads, mask_heads, output_projections
-from grounded_attention.supervision.supervise import model_device
+from grounded_attention.supervision.supervise import is_others, model_device, unwrap_model
 from grounded_attention.utils.named_types import Batch, Head
 from grounded_attention.utils.progress import with_progress
 
@@ -292,7 +292,10 @@ def logits_before(model: Any, words: GroundedWords) -> Tensor:
     first = 0
     if (positions > 0).any():
         first = int(before[positions > 0].min())
-    outputs = model(**inputs, use_cache=False, logits_to_keep=length - first, return_dict=True)
+    kept = {"logits_to_keep": length - first}
+    if is_others(unwrap_model(model)):  # which need not know it
+        kept = {}
+    outputs = model(**inputs, use_cache=False, return_dict=True, **kept)
     logits = getattr(outputs, "logits", None)
     if logits is None:
         raise ValueError(

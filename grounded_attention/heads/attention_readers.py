@@ -35,8 +35,8 @@ def reading(model: Any, reader: AttentionReader) -> Iterator[None]:
     inner = unwrap_model(model)
     inside = find_language_model(inner).modules()
     modules: list[Any] = [each for each in inside if getattr(each, "layer_idx", None) is not None]
+    handles = reader.watch(inner)
     with supervise(inner):
-        handles = reader.watch(inner)
         for module in modules:
             module.row_reader = reader
         try:

@@ -21,7 +21,7 @@ from torch import Tensor
 from grounded_attention.processing.grounded_batch import fit_text_length, word_inputs
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision import DIRECTIONS
-from grounded_attention.supervision.supervise import hides_later_words, unwrap_model
+from grounded_attention.supervision.supervise import hides_later_words, returns_maps, unwrap_model
 from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou, check_shape, enclosing_box
 from grounded_attention.utils.named_types import Batch, Columns, Fields
 from grounded_attention.utils.plain_text import check_one_of
@@ -282,6 +282,8 @@ class PatchInputs(HeadInputs):
         self.processor.check_model(unwrap_model(model).config)
         self.images = images
         self.rules = rules
+        if returns_maps(model):
+            self.batch_size = 1
         self.settings = PromptSettings(rules.word, instruction)
         if self.processor.family.decoder is not None and (instruction is None or rules.word == "prompt"):
             raise ValueError(

@@ -13,13 +13,14 @@ P phrases, R regions or image tokens, N sequence, Q query rows, K key columns.
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Any, cast
 
 import torch
+from accelerate.utils import recursively_apply
 from torch import Tensor, nn
-from torch.nn.functional import pad
+from transformers.utils import logging
 
 from grounded_attention.modeling.attention_calls import layer_labels
 from grounded_attention.modeling.finite_numbers import finite_scores
@@ -28,17 +29,19 @@ from grounded_attention.processing.grounded_batch import word_inputs
 from grounded_attention.processing.patch_grounding import GROUNDING_KEYS, PatchGroundingProcessor
 from grounded_attention.supervision import DIRECTIONS, from_attention_maps, supervise
 from grounded_attention.supervision.alignment import locate_indices
-from grounded_attention.supervision.attention_function import layer_numbers
+from grounded_attention.supervision.attention_function import layer_numbers, read_rows
 from grounded_attention.supervision.layer_losses import read_pairs
 from grounded_attention.supervision.method import observed_layers
 from grounded_attention.supervision.row_plans import RowPlans
-from grounded_attention.supervision.row_states import AttentionPair
+from grounded_attention.supervision.row_states import AttentionPair, HandedStates
 from grounded_attention.supervision.score_masks import LOWEST_SCORE, is_hidden
 from grounded_attention.supervision.supervise import (
     call_layers,
+    find_calls,
     find_encoder,
     find_language_model,
     model_device,
+    returns_maps,
     unwrap_model,
 )
 from grounded_attention.utils.named_types import Batch, Fields
@@ -51,6 +54,10 @@ _ORDERS = (_POSITIONS, _POSITIONS[::-1])
 # Tokens that a feed-forward layer processes at once: few are enough for the cores of a CPU; a GPU needs more.
 TOKENS_AT_ONCE = {"cpu": 256}
 MANY_TOKENS = 8192
+# Of the attention maps of all layers, where nothing else can be read.
+MAPS_GIB = 8
+
+logger = logging.get_logger(__name__)
 
 
 class Observer(ABC):
@@ -83,14 +90,8 @@ class InterfaceObserver(Observer):
     def __init__(self, model: Any):
         model = unwrap_model(model)
         self.model = find_encoder(model)
-        try:
-            with supervise(model) as supervision:
-                calls = supervision.calls
-        except ValueError as error:
-            raise ValueError(
-                f"{error}; for the same reason {type(model).__name__} cannot be audited. Model types that can be "
-                f"audited without the interface: {', '.join(HOOKED)}"
-            ) from error
+        with nullcontext() if returns_maps(model) else supervise(model):
+            calls = find_calls(model)
         self._known = frozenset(inspect.signature(self.model.forward).parameters)
         self._name_layers(calls)
         self.heads = max((call.num_heads for call in calls), default=0)
@@ -106,21 +107,22 @@ class InterfaceObserver(Observer):
     def observe(self, batch: Batch, queries: Queries) -> dict[str, AttentionPair]:
         directions = [name for name in DIRECTIONS if name in queries]
         arguments = self.query_arguments(batch, {name: queries[name] for name in directions})
+        if returns_maps(self.model):
+            asked = arguments["attention_queries"]
+            states = [each.read(asked, plans=None) for each in own_maps(self.model, self.inputs(batch))]
+            pairs = [_stack([each.pair() for each in of_layers]) for of_layers in zip(*states, strict=True)]
+            return dict(zip(directions, pairs, strict=True))
         wanted = {"attention_plans": RowPlans(), "output_attentions": True, "return_dict": True}
         with supervise(self.model):
             outputs = self.model(**self.inputs(batch), **arguments, **wanted, attention_states=True)
         layers = observed_layers(outputs)
-        places = self._places(layers)
+        places = layer_numbers(layers)  # of a family, their places
         read = {}
         for number, name in enumerate(directions):
             answers = [(place, layer.reports[number]) for place, layer in zip(places, layers, strict=True)]
             seen = {place: report for place, report in answers if report is not None}
             read[name] = _stack(read_pairs([*seen.values()]), [*seen], len(self.layers))
         return read
-
-    def _places(self, layers: Sequence[Any]) -> Sequence[int]:
-        """The layer of the model of each report."""
-        return layer_numbers(layers)
 
     def query_arguments(self, batch: Batch, queries: Queries) -> Fields:
         """The keyword arguments that make the model report these rows."""
@@ -137,13 +139,34 @@ class InterfaceObserver(Observer):
     def inputs(self, batch: Batch) -> Fields:
         """The entries of a batch that are inputs of the model; pixels in its precision."""
         left = {*UNREAD_INPUTS, *_POSITIONS, *(name for name in GROUNDING_KEYS if name not in self._known)}
-        kept = {name: value for name, value in batch.items() if name not in left}
-        dtype = self.model.dtype
-        floating = set()
-        for name, value in kept.items():
-            if isinstance(value, Tensor) and value.is_floating_point():
-                floating.add(name)
-        return {name: value.to(dtype) if name in floating else value for name, value in kept.items()}
+        return _on_device({name: value for name, value in batch.items() if name not in left}, self.model)
+
+
+@torch.no_grad()
+def own_maps(model: Any, inputs: Fields) -> Iterator[HandedStates]:
+    """The attention maps of all layers which a model that is not on the interface returns itself, one after the other.
+
+    They come as queries and keys that give them.
+    """
+    heads = [call.num_heads for call in find_calls(model)]
+    batch, length = inputs["input_ids"].shape
+    size = 4 * batch * length**2 * sum(heads) / 2**30
+    why = f"the attention of {type(model).__name__} is code of its own, not on transformers' interface"
+    cost = f"it is read from the maps of all layers, which may take {MAPS_GIB} GiB"
+    if size > MAPS_GIB:
+        raise ValueError(f"{why}: {cost}, but take {size:.1f} for {length} tokens; give smaller images or fewer words")
+    logger.warning_once(f"{why}: {cost}")
+    maps: Any = getattr(model(**inputs, output_attentions=True), "attentions", None) or ()
+    if [getattr(each, "shape", None) for each in maps] != [(batch, count, length, length) for count in heads]:
+        raise ValueError(
+            f"{why}, and with output_attentions=True it returns no maps of {len(heads)} layers and {length} tokens: "
+            "load it with attn_implementation='eager', or it cannot be read"
+        )
+    keys = torch.eye(length, device=maps[0].device).expand(batch, 1, -1, -1)
+    for layer, each in enumerate(maps):
+        scores = each.float().clamp(min=torch.finfo(torch.float32).tiny).log()
+        read = partial(read_rows, scores, keys, scaling=1.0, mask=None, causal=False, share=True)
+        yield HandedStates(layer, scores, keys, (), False, read)
 
 
 def reads_pixels(model: Any) -> bool:
@@ -153,15 +176,16 @@ def reads_pixels(model: Any) -> bool:
 
 def _stack(pairs: Sequence[AttentionPair], places: Sequence[int] | None = None, count: int = 0) -> AttentionPair:
     """The pairs of the layers as one; at places without a pair, and at heads that a layer lacks, nothing is seen."""
-    width = max(alpha.shape[1] for alpha, _ in pairs)
-    alphas = [pad(alpha, (0, 0, 0, 0, 0, width - alpha.shape[1]), value=LOWEST_SCORE) for alpha, _ in pairs]
-    shares = [pad(cast(Tensor, s), (0, 0, 0, width - cast(Tensor, s).shape[1]), value=LOWEST_SCORE) for _, s in pairs]
     if places is None or len(pairs) >= count:
-        return torch.stack(alphas), torch.stack(shares)
-    of_layer = dict(zip(places, zip(alphas, shares, strict=True), strict=True))
-    unseen = torch.full_like(alphas[0], LOWEST_SCORE), torch.full_like(shares[0], LOWEST_SCORE)
-    filled = [of_layer.get(layer, unseen) for layer in range(count)]
-    return torch.stack([alpha for alpha, _ in filled]), torch.stack([share for _, share in filled])
+        places = range(len(pairs))
+    first = pairs[0][0]
+    shape = (max(count, len(pairs)), len(first), max(alpha.shape[1] for alpha, _ in pairs), *first.shape[2:])
+    alphas = first.new_full(shape, LOWEST_SCORE)
+    shares = first.new_full(shape[:-1], LOWEST_SCORE)
+    for place, (alpha, share) in zip(places, pairs, strict=True):
+        alphas[place, :, : alpha.shape[1]] = alpha
+        shares[place, :, : alpha.shape[1]] = cast(Tensor, share)
+    return alphas, shares
 
 
 class FamilyObserver(InterfaceObserver):
@@ -169,9 +193,6 @@ class FamilyObserver(InterfaceObserver):
 
     def _name_layers(self, calls: Sequence[Any]) -> None:
         self.layers = tuple(layer_labels(calls))
-
-    def _places(self, layers: Sequence[Any]) -> Sequence[int]:
-        return range(len(layers))  # each layer reports once in each direction
 
     def observe(self, batch: Batch, queries: Queries) -> dict[str, AttentionPair]:
         with feed_forward_in_parts(self.model):
@@ -312,15 +333,16 @@ def get_observer(model: Any) -> Observer:
 
 def inputs_on(batch: Batch, model: Any) -> Fields:
     """The entries of a batch that a vision-language model reads, on its device; pixels in its precision."""
-    inner = unwrap_model(model)
-    inputs = PatchGroundingProcessor.model_inputs(batch)
-    device = model_device(inner)
-    moved = {}
-    for name, value in inputs.items():
-        if isinstance(value, Tensor):
-            value = value.to(device, inner.dtype if value.is_floating_point() else None)
-        moved[name] = value
-    return moved
+    return _on_device(PatchGroundingProcessor.model_inputs(batch), unwrap_model(model))
+
+
+def _on_device(inputs: Fields, model: Any) -> Fields:
+    device = model_device(model)
+
+    def place(value: Tensor) -> Tensor:
+        return value.to(device, model.dtype if value.is_floating_point() else None)
+
+    return recursively_apply(place, inputs)  # also in lists, as code of the Hub has them
 
 
 def ask_at_the_end(batch: Batch) -> Tensor:

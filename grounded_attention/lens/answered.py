@@ -15,7 +15,7 @@ from grounded_attention.dataset_scripts.rows.raw import first_of
 from grounded_attention.processing.image_layouts import layout_text
 from grounded_attention.processing.image_tokens import image_layouts
 from grounded_attention.processing.videos import Video
-from grounded_attention.supervision.supervise import unwrap_model
+from grounded_attention.supervision.supervise import returns_maps, unwrap_model
 from grounded_attention.utils.named_types import Columns, Fields, Row
 from grounded_attention.utils.open_images import picture_size
 from grounded_attention.utils.plain_text import check_one_of
@@ -225,7 +225,7 @@ class ManyLooks:
         self.token_rows = read_rows_option(token_rows, self.forms)
         self._is_alone = self.forms[0] in ALONE
         self.model, self.patches = ready(model, processor)
-        is_read_alone = unwrap_model(self.model).config.model_type in READ_ALONE
+        is_read_alone = unwrap_model(self.model).config.model_type in READ_ALONE or returns_maps(model)
         self.batch_size = 1 if is_read_alone or self._is_alone else batch_size
         self.chosen = choose_shown(self.model, heads, self.forms)
         self._layers = layers_of(self.model, self.chosen)

@@ -13,10 +13,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from grounded_attention.heads.attention_readers import AttentionReader, reading
-from grounded_attention.heads.reading import attention_of, inputs_on
+from grounded_attention.heads.reading import attention_of, inputs_on, own_maps
 from grounded_attention.supervision.row_plans import AttentionQuery, RowPlans
 from grounded_attention.supervision.row_states import HandedStates, RowStates
-from grounded_attention.supervision.supervise import find_encoder, head_layers, unwrap_model
+from grounded_attention.supervision.supervise import find_encoder, returns_maps, unwrap_model
 from grounded_attention.utils.named_types import Batch, Fields
 
 from .sequences import Sequenced, few_at_once, token_inputs
@@ -85,7 +85,7 @@ class BatchReader(AttentionReader):
             rows, columns = self._asked
             self._plans[device] = (rows.to(device), columns.to(device)), RowPlans()
         asked, plans = self._plans[device]
-        [self._states[handed.layer]] = handed.read((asked,), plans)
+        [self._states[handed.layer]] = handed.read((asked,), plans=plans)
 
     def examples(self) -> list[ExampleRows]:
         """The rows of each sequence."""
@@ -107,16 +107,10 @@ def read_batch(
     inner = unwrap_model(model)
     base = find_encoder(inner)
     reader = BatchReader(rows, columns, layers)
+    if returns_maps(inner):
+        for handed in own_maps(inner, inputs_on(inputs, model)):
+            reader.keep(handed)
+        return reader.examples()
     with reading(model, reader):
         base(**inputs_on(inputs, model), use_cache=False)
     return reader.examples()
-
-
-def read_rows(
-    model: Any, inputs: Batch, rows: Sequence[int], columns: Tensor, layers: Iterable[int] | None = None
-) -> dict[int, Tensor]:
-    """Layer -> attention (H, Q, R) float32 of Q rows to R columns of one sequence, read without attention maps."""
-    if layers is None:
-        layers = head_layers(model)
-    [read] = read_batch(model, inputs, [rows], [columns], layers)
-    return read.of(rows)

@@ -36,6 +36,7 @@ from grounded_attention.supervision.supervise import (
     head_layers,
     numbered_attention,
     reads_image_apart,
+    returns_maps,
     unwrap_model,
 )
 from grounded_attention.utils.named_types import Batch, Fields, Head
@@ -285,11 +286,11 @@ def _first(output: Any) -> Tensor:
 
 
 def check_followed(model: Any) -> None:
-    """Raises [`NotFollowed`] for a model whose words read the image by cross-attention."""
-    if reads_image_apart(model):
+    """Raises [`NotFollowed`] for a model whose words read the image by cross-attention, or in attention of its own."""
+    if reads_image_apart(model) or returns_maps(model):
         raise NotFollowed(
-            f"{type(unwrap_model(model)).__name__} reads the image by cross-attention, along which contributions are "
-            "not followed; take another form"
+            f"{type(unwrap_model(model)).__name__} reads the image by cross-attention, or in attention of its own "
+            "code, along which contributions are not followed; take another form"
         )
 
 

@@ -33,7 +33,7 @@ from grounded_attention.utils.plain_text import check_one_of
 
 from . import FORMS, ROWS
 from .answers import GivenAnswer
-from .batches import ExampleRows, read_batch, read_rows
+from .batches import ExampleRows, read_batch
 from .contributions import PathReader, word_contributions, word_weights
 from .forms import FLOOR, find_sinks, localization_heads, relative, rollout_rows, without_sinks
 from .prompts import Pictures
@@ -275,7 +275,10 @@ def read_heads(
         pairs = _without_labels({layer: each[:, 0] for layer, each in every.items()}, prompt)
         chosen = replace(chosen, heads=pairs)
     layers = {layer for layer, _ in chosen.heads}
-    read = (known and known.of(rows, layers)) or read_rows(model, inputs, rows, columns, layers)
+    read = known and known.of(rows, layers)
+    if not read:
+        [known] = read_batch(model, inputs, [rows], [columns], layers)
+        read = known.of(rows)
     return chosen, torch.stack([read[layer][head] for layer, head in chosen.heads])
 
 

@@ -30,6 +30,7 @@ from grounded_attention.supervision.supervise import (
     PREFIX_MODELS,
     find_encoder,
     is_others,
+    returns_maps,
     unwrap_model,
 )
 from grounded_attention.utils.named_types import Batch, Fields
@@ -187,18 +188,18 @@ def generate_tokens(model: Any, patches: PatchGroundingProcessor, inputs: Batch,
     fixed = {"return_dict_in_generate": False, "logits_processor": checks}
     asked = inputs[word_inputs(inputs)[0]]
     count, length = asked.shape
-    name = type(model).__name__
+    why = f"its generate gives no answer to the prompt of {length} tokens"
     try:
         tokens = model.generate(**inputs, **greedy | options | fixed)
         tokens = tokens[:: len(tokens) // count]  # of several answers to one prompt the first
     except (AttributeError, TypeError) as error:
         if not is_others(unwrap_model(model)):
             raise
-        raise ValueError(f"{name}: its code does not generate ({error}): give answer=") from error
+        raise ValueError(f"{type(model).__name__}: {why} ({error}): give answer=") from error
     if tokens[:, :length].equal(asked):
         return tokens[:, length:]
     if tokens.shape[1] >= length:  # fewer are the answer alone
-        raise ValueError(f"{name}: generate gives {tokens.shape[1]} tokens that begin in another way: give answer=")
+        raise ValueError(f"{type(model).__name__}: {why}, but {tokens.shape[1]} tokens: give answer=")
     return tokens
 
 
@@ -324,7 +325,8 @@ def generate_and_read(
     """The tokens of `generate`, and what the attention of the prompt's words, its end and all tokens of the answer is
     computed from, kept in the same passes; `None` for several sequences.
     """
-    if not options.keys() <= ONE_SEQUENCE:
+    has_maps = returns_maps(model) and make_reader is RowReader
+    if has_maps or not options.keys() <= ONE_SEQUENCE:
         return generate(model, patches, prompt, **options), None
     rows = [row for word in prompt.words for row in word.rows]
     reader = make_reader(prompt.prompt_length, rows, prompt.batch["region_positions"][0], layers)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from .chat_prompts import MARK, Prompt
-from .image_tokens import ImageTokenFamily, ImageTokens
-from .patch_sequences import AnswerText, decode_each, text_spans
+from .image_tokens import ImageTokenFamily, ImageTokens, Token
+from .patch_sequences import AnswerText, text_spans
 from .region_boxes import find_bad_box
 
 # ids (N,), outputs of the processor, sizes of the images -> positions (n,) and boxes (n, 4) of each image.
@@ -23,7 +23,7 @@ def _not_known(settings: Any) -> Any:
     raise ValueError("the image tokens are known to the function image_tokens= alone, which is not asked here.")
 
 
-GIVEN = ImageTokenFamily("", _not_known, image_token=lambda processor: "", placeholder=lambda processor: "")
+GIVEN = ImageTokenFamily("", _not_known, image_token=Token(""), placeholder=Token(MARK))
 
 
 def run_processor(processor: Any, prompts: Sequence[Prompt], **options: Any) -> dict[str, Any]:
@@ -45,19 +45,16 @@ def read_image_tokens(given: Any, count: int, length: int, name: str) -> ImageTo
     """The image tokens of an example of N tokens, as a user's function gives them for each of its images."""
     parts = [np.zeros((0, 6))]
     try:
-        for image, (places, areas) in enumerate(given):
+        for image, (places, areas) in zip(range(count), given, strict=True):
             parts.append(np.insert(np.column_stack([places, areas]), 5, image, axis=1))
         columns = np.concatenate(parts).T
     except (TypeError, ValueError, IndexError) as error:
-        form = "a list with positions (n,) and boxes (n, 4) of each image"
+        form = f"positions (n,) and boxes (n, 4) of each of {count} images"
         raise ValueError(f"{name}: image_tokens gives {given!r:.60} ({error}), expected {form}.") from error
     columns = columns[:, columns[0].argsort(kind="stable")]
     positions = columns[0].astype(np.int64)
     boxes = columns[1:5].T.astype(np.float32)
     images = columns[5].astype(np.int64)
-    found = np.unique(images)
-    if len(found) != count:
-        raise ValueError(f"{name}: image_tokens has tokens of {len(found)} images, expected of {count}.")
     wrong = (positions != columns[0]) | (positions >= length) | (np.diff(positions, prepend=-1) < 1)
     if wrong.any():
         first = columns[0][wrong][0]
@@ -69,13 +66,17 @@ def read_image_tokens(given: Any, count: int, length: int, name: str) -> ImageTo
     return ImageTokens(positions, boxes.clip(0, 1), has_box, images, np.zeros_like(images))
 
 
-def find_spans(prompt: Prompt, tokenizer: Any, ids: np.ndarray, name: str) -> np.ndarray:
-    """The characters of each text that each token covers, see [`text_spans`], by what the tokens say.
+def find_spans(prompt: Prompt, tokenizer: Any, ids: Sequence[int], name: str) -> np.ndarray:
+    """The characters of each text that each token covers, see [`text_spans`], by what the tokens say; -1 says nothing.
 
-    Between special tokens, all of a prompt must stand there, in order. It then occurs as often as in the prompt.
+    Between special tokens, all of a prompt must stand there, in order, as often as in the prompt.
     """
-    said, characters = decode_each(tokenizer, ids.tolist())
-    special = tokenizer.convert_ids_to_tokens([*AnswerText(tokenizer).special])
+    words = AnswerText(tokenizer)
+    special = tokenizer.convert_ids_to_tokens([*words.special])
+    words.special.add(-1)
+    for token in ids:
+        words.add(token)
+    said = words.text
     text = re.sub("|".join(map(re.escape, special)), lambda token: MARK * len(token[0]), prompt.text)
     segments = []
     end = 0
@@ -88,5 +89,5 @@ def find_spans(prompt: Prompt, tokenizer: Any, ids: np.ndarray, name: str) -> np
         start = said.index(piece[0], end)
         end = start + len(piece[0])
         segments.append((start, end, piece.start()))
-    offsets = np.array(characters, dtype=np.int64).reshape(-1, 2)
+    offsets = np.array(words.spans, dtype=np.int64).reshape(-1, 2)
     return text_spans(prompt, offsets, np.array(segments, dtype=np.int64).reshape(-1, 3))

@@ -119,11 +119,9 @@ class PatchGroundingProcessor:
         self.image_tokens = image_tokens
         self._found_ids: set[int] = set()
         self.family: ImageTokenFamily = GIVEN
-        needed_by = ""
         if image_tokens is None:
             self.family = get_image_token_family(processor, model_type)
-            needed_by = type(processor).__name__
-        check_tokenizer(processor.tokenizer, needed_by)
+        check_tokenizer(processor.tokenizer, self.family.processor)
         if not 0 < coverage_threshold <= 1:
             raise ValueError(f"coverage_threshold={coverage_threshold}, expected a number above 0 and at most 1.")
         self.processor = processor
@@ -356,7 +354,7 @@ class PatchGroundingProcessor:
     def check_text(self, text: str, name: str) -> None:
         """Raises a ValueError if a text of a user, called `name`, has a token of an image, or one that ends texts."""
         for token in (self.placeholder, *self.picture_tokens):
-            if token and token in text:
+            if token in text:
                 raise ValueError(
                     f"{name}: a text has {token!r}, the model's token for an image: write these words in another way. "
                     'An image of a conversation is a part {"type": "image"}.'
@@ -431,8 +429,6 @@ class PatchGroundingProcessor:
     @property
     def _places(self) -> re.Pattern[str]:
         """The places of images and videos in a prompt."""
-        if self.image_tokens is not None:
-            return re.compile("(?!)")  # nothing
         return re.compile("|".join(map(re.escape, [self.placeholder, *self.picture_tokens[1:]])))
 
     def _run(
@@ -548,9 +544,9 @@ class PatchGroundingProcessor:
                 raise ValueError(f"{name}: its tokens are others in a batch than alone; give one example at a time.")
         found = cast(Any, self.image_tokens)(ids.copy(), inputs, [picture.size for picture in pictures])
         image_tokens = read_image_tokens(found, len(pictures), len(ids), name)
-        spans = np.full((len(prompt.parts), len(ids), 2), -1, dtype=np.int64)
-        others = np.delete(np.arange(len(ids)), image_tokens.positions)
-        spans[:, others] = find_spans(prompt, self.tokenizer, ids[others], name)
+        words = ids.copy()
+        words[image_tokens.positions] = -1
+        spans = find_spans(prompt, self.tokenizer, words.tolist(), name)
         self._found_ids |= {*ids[image_tokens.positions[image_tokens.has_box]].tolist()}
         image_tokens = replace(image_tokens, positions=positions[image_tokens.positions])
         return TokenSequence(prompt, image_tokens, positions, spans, ids, len(pictures))

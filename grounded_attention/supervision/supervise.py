@@ -95,7 +95,8 @@ def supervise(model: nn.Module) -> Supervision:
     configs = [part.config for part in language_model.modules() if isinstance(part, PreTrainedModel)]
     before = [(config, config._attn_implementation or "eager") for config in configs]
     name = supervised_implementation(language_model)
-    language_model.set_attn_implementation(name)
+    if not returns_maps(model):
+        language_model.set_attn_implementation(name)
     if language_model.config._attn_implementation != name:
         raise ValueError(
             f"{type(model).__name__} does not use the AttentionInterface of transformers: its attention cannot be "
@@ -135,6 +136,12 @@ def is_others(model: Any) -> bool:
     """Whether the code of a model is neither of transformers nor of this package, but perhaps of the Hub."""
     known = type(model).__module__.partition(".")[0] in ("transformers", "grounded_attention")
     return not known and not hasattr(model.config, "grounding_calls")
+
+
+def returns_maps(model: Any) -> bool:
+    """Whether attention in code of others is not on the interface, so that maps are read which it returns itself."""
+    inner = unwrap_model(model)
+    return is_others(inner) and not numbered_attention(find_language_model(inner))
 
 
 def _hand_on(model: nn.Module, language_model: nn.Module) -> dict[nn.Module, Any]:
@@ -211,9 +218,8 @@ def _parts_of_words(model: nn.Module, parts: list[Any]) -> list[Any]:
     """The parts in which all parts have the words, the largest embeddings: those without a vision tower."""
     tables = [module for module in model.modules() if isinstance(module, nn.Embedding)]
     words = max(tables, key=lambda table: table.num_embeddings, default=None)
-    having = [part for part in parts if words in {*part.modules()}]
-    others = {*parts} - {*having}
-    return [part for part in having if others.isdisjoint(part.modules())] or parts
+    towers = {part for part in parts if words not in {*part.modules()}}
+    return [part for part in parts if towers.isdisjoint(part.modules())] or parts
 
 
 def find_calls(model: Any) -> tuple[AttentionCall, ...]:

@@ -25,6 +25,8 @@ class SeerConfig(PreTrainedConfig):
         self.kind = kind
         self.llm_config = Qwen2Config(**(llm_config or {**SIZES, "num_key_value_heads": 2, "intermediate_size": 48,
                                                         "vocab_size": WORDS}))  # fmt: skip
+        if kind != "library":
+            self.num_hidden_layers, self.num_attention_heads = LAYERS, HEADS
         super().__init__(**kwargs)
 
 
@@ -79,6 +81,8 @@ class SeerLanguage(PreTrainedModel):
         length = hidden.shape[1]
         seen = torch.ones(length, length).tril().bool() & attention_mask[:, None, None].bool()
         mask = torch.zeros(seen.shape).masked_fill(~seen, -1e9)
+        if self.config.kind != "interface":
+            kwargs = {}
         for layer in self.layers:
             mixed, weights = layer(hidden, mask, output_attentions=output_attentions, **kwargs)
             hidden, maps = hidden + mixed, [*maps, weights]

@@ -24,6 +24,7 @@ LENGTH = len(make_tokenizer(byte_pairs=True))
 # Ids above those of the tokenizer are no words.
 OPTIONS = {"max_new_tokens": 4, "suppress_tokens": [*range(4), *range(LENGTH, WORDS)]}
 INTERFACE = ("library", "interface")
+READ = (*INTERFACE, "maps")
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +65,7 @@ def compare(lens, maps, columns, words):
             assert_allclose(lens.attention[place, number], expected, atol=2e-6)
 
 
-@pytest.mark.parametrize("kind", INTERFACE)
+@pytest.mark.parametrize("kind", READ)
 def test_rows_are_those_of_own_maps(saved, kind):
     """Of an answer that is generated, of one that is given, and of the latter in a batch."""
     model, patches = saved[kind]
@@ -97,17 +98,48 @@ def test_contributions_go_through_a_language_model_of_transformers(saved):
     assert_allclose(known.contributions, other.contributions + last.contributions, atol=1e-5)
 
 
-def test_code_that_is_not_followed_shows_attention(saved, caplog):
-    model, patches = saved["interface"]
-    lens = look(model, patches, PICTURE, TEXT, answer=ANSWER)
-    assert lens.form == ("plain",)
-    with pytest.raises(ValueError, match="last states"):
+@pytest.mark.parametrize("kind", ["interface", "maps"])
+def test_code_that_is_not_followed_shows_attention(saved, kind):
+    model, patches = saved[kind]
+    assert look(model, patches, PICTURE, TEXT, answer=ANSWER).form == ("plain",)
+    with pytest.raises(ValueError, match=r"take another form|not known"):
         look(model, patches, PICTURE, TEXT, answer=ANSWER, form="contribution")
 
 
-@pytest.mark.parametrize("kind", INTERFACE)
-def test_pixels_of_a_cell_are_read_at_its_place(saved, kind):
-    model, patches = saved[kind]
+def test_maps_are_read_up_to_a_size_and_not_taught(saved, monkeypatch):
+    model, patches = saved["maps"]
+    with pytest.raises(ValueError, match="cannot be supervised"):
+        get_method("direct").prepare(model)
+    monkeypatch.setattr("grounded_attention.heads.reading.MAPS_GIB", 1e-6)
+    with pytest.raises(ValueError, match=r"GiB.* tokens") as error:
+        look(model, patches, PICTURE, TEXT, answer=ANSWER, heads="all")
+    assert "\n" not in str(error.value)
+
+
+def test_attention_that_nothing_returns_is_one_line(saved):
+    model, patches = saved["none"]
+    for way in ({"heads": "all"}, {}):
+        with pytest.raises(ValueError, match="cannot be read") as error:
+            look(model, patches, PICTURE, TEXT, answer=ANSWER, **way)
+        assert "\n" not in str(error.value)
+
+
+def test_a_generate_that_cannot_be_called_or_followed(saved, monkeypatch):
+    """It wants other inputs, or gives as many tokens as the prompt has, which may be both."""
+    model, patches = saved["library"]
+    own = type(model).generate
+    monkeypatch.setattr(type(model), "generate", lambda self, images: images)
+    with pytest.raises(ValueError, match="give answer="):
+        look(model, patches, PICTURE, TEXT, **OPTIONS)
+    monkeypatch.setattr(type(model), "generate", lambda self, input_ids, **options: input_ids + 1)
+    with pytest.raises(ValueError, match="give answer="):
+        look(model, patches, PICTURE, TEXT, **OPTIONS)
+    monkeypatch.setattr(type(model), "generate", own)
+    assert look(model, patches, PICTURE, TEXT, **OPTIONS).answer
+
+
+def test_pixels_of_a_cell_are_read_at_its_place(saved):
+    model, patches = saved["maps"]
     batch = patches(TEXT, images=[PICTURE])
     places = batch["region_candidate_mask"][0].nonzero()[:, 0]
     before = model.tower(batch["pixel_values"])
@@ -119,9 +151,9 @@ def test_pixels_of_a_cell_are_read_at_its_place(saved, kind):
         assert (after - before).abs().sum(1).argmax() == cell
 
 
-@pytest.mark.parametrize("kind", INTERFACE)
-def test_phrases_and_training(saved, kind):
-    """Rows of phrases are those of own maps; the loss has gradients of the language model."""
+@pytest.mark.parametrize("kind", READ)
+def test_phrases(saved, kind):
+    """Rows of phrases are those of own maps."""
     model, patches = saved[kind]
     batch = patches([TEXT, "a cat"], images=[PICTURE, PICTURE], phrases=[[{"text": "red balls"}], [{"text": "cat"}]])
     read = read_phrases(get_observer(model), batch)
@@ -129,6 +161,11 @@ def test_phrases_and_training(saved, kind):
     asked = batch["text_positions"][0][batch["phrase_mask"][0, 0]]
     assert_allclose(read[:, 0, :, 0], maps[:, :, asked][..., columns].mean(2), atol=2e-6)
 
+
+@pytest.mark.parametrize("kind", INTERFACE)
+def test_training(saved, kind):
+    """The loss has gradients of the language model."""
+    model, patches = saved[kind]
     method = get_method("direct")
     method.prepare(model)
     phrases = [[{"text": "red balls", "boxes": [[0.1, 0.1, 0.6, 0.9]]}]] * 2

@@ -3,6 +3,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 from unicodedata import normalize
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from grounded_attention.lens.batches import read_rows
+from grounded_attention.lens.batches import read_batch
 from grounded_attention.lens.exchanges import NEUTRAL
 from grounded_attention.lens.look import look
 from grounded_attention.lens.page import lens_page
@@ -30,7 +31,7 @@ from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.patch_sequences import decode_each
 from grounded_attention.processing.videos import open_video
-from grounded_attention.supervision.supervise import find_language_model
+from grounded_attention.supervision.supervise import find_language_model, head_layers
 from tests.helpers.tiny_vlm_files import save_llava
 from tests.helpers.tiny_vlm_models import make_model, make_pair
 from tests.helpers.tiny_vlm_processors import (
@@ -86,6 +87,12 @@ def test_rows_about_a_video_equal_eager_generation(family):
     compare_with_eager(make_model(family, processor.tokenizer), processor, family, pictures)
 
 
+def read_rows(model, whole, rows, columns):
+    """Layer -> rows of a sequence, of all layers."""
+    [read] = read_batch(model, whole.inputs, [[*rows]], [columns], head_layers(model))
+    return read.of(rows)
+
+
 def compare_with_eager(model, processor, family, pictures):
     patches = PatchGroundingProcessor(processor, family)
     prompt = read_prompt(patches, TEXT, [TEXT], pictures)
@@ -95,11 +102,11 @@ def compare_with_eager(model, processor, family, pictures):
     columns = prompt.batch["region_positions"][0]
     length = prompt.prompt_length
     rows = range(max(length - 4, 0), length + 4)  # the last token is never fed back
-    read = read_rows(model, whole.inputs, [*rows], columns)
+    read = read_rows(model, whole, rows, columns)
     answer, beside = generate_and_read(model, patches, prompt, read, **options)
     assert answer == ids
     with_last = [*range(length - 1, length + 5)]
-    again = read_rows(model, whole.inputs, with_last, columns)
+    again = read_rows(model, whole, with_last, columns)
     for layer, attention in beside.of(with_last).items():
         assert beside.of([length + 1], [layer])[layer].equal(attention[:, 2:3])
         assert_close(attention, again[layer], atol=2e-6, rtol=0)
@@ -234,7 +241,7 @@ def test_what_is_not_read_while_the_model_answers_is_read_afterwards(options):
     whole = add_answer(model, processor.tokenizer, prompt, ids)
     single = [number for number, word in enumerate(whole.words) if len(word.rows) == 1]
     rows = [whole.words[number].rows[0] for number in single]
-    read = read_rows(model, whole.inputs, rows, prompt.batch["region_positions"][0])
+    read = read_rows(model, whole, rows, prompt.batch["region_positions"][0])
     heads = torch.stack([read[layer][head] for layer, head in lens.heads])
     assert_allclose(lens.attention[:, single], heads, atol=1e-6)
 
@@ -264,7 +271,8 @@ def test_half_precision(family):
 def planted_lens(form, rows):
     """A lens of six words, four of them the answer, on two images of 36 tokens; their attention is `rows` (6, 72)."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("grounded_attention.lens.exchanges.read_rows", lambda *arguments: {0: rows[None]})
+        planted = SimpleNamespace(of=lambda *wanted: {0: rows[None]})
+        patch.setattr("grounded_attention.lens.exchanges.read_batch", lambda *arguments: [planted])
         return look(*LLAVA, FRAMES[:2], "what is", answer="the small cat near", heads=[(0, 0)], form=form)
 
 

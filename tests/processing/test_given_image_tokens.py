@@ -98,9 +98,9 @@ def cells(*boxes):
 
 
 WRONG = {
-    "expected of 1": lambda ids: [],
-    "of 2 images": lambda ids: [([1], cells()), ([2], cells())],
-    "a list with positions": lambda ids: [([1, 2], cells())],
+    "of each of 1 images": lambda ids: [],
+    "each of 1": lambda ids: [([1], cells()), ([2], cells())],
+    "positions .n,.": lambda ids: [([1, 2], cells())],
     "boxes .n, 4.": lambda ids: [([1], [[0, 0, 1]])],
     "image_tokens gives None": lambda ids: None,
     "position 99": lambda ids: [([99], cells())],
