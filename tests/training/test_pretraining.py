@@ -11,11 +11,12 @@ from transformers import AutoModelForPreTraining
 
 from grounded_attention.dataset_scripts.regions.table import RegionTable, RegionTableWriter
 from grounded_attention.processing.sequence_layouts import share_columns
+from grounded_attention.supervision.grounding_alignment import PAIRS
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.recipes.recipe import load_recipe
 from grounded_attention.utils.project import find_recipe
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
-from tests.training.runs import assert_words, first_losses, kill, results
+from tests.training.runs import assert_same_weights, assert_words, first_losses, kill, results, saved_weights
 
 
 @pytest.fixture(scope="module")
@@ -34,12 +35,15 @@ def pretraining(scenes, output, **sections):
 
 @pytest.fixture
 def batches(monkeypatch):
-    """The labels of every batch that is trained on."""
+    """What was drawn of every batch that is trained on: labels, and pairs of phrases and regions."""
     trained = []
     step = GroundingTrainer.training_step
 
     def recorded(self, model, inputs, *args, **kwargs):
-        trained.append(inputs["labels"].tolist())
+        drawn = {"labels": inputs["labels"].tolist()}
+        if PAIRS in inputs:
+            drawn["pairs"] = inputs[PAIRS]["pairs"].tolist()
+        trained.append(drawn)
         return step(self, model, inputs, *args, **kwargs)
 
     monkeypatch.setattr(GroundingTrainer, "training_step", recorded)
@@ -63,21 +67,30 @@ def test_a_recipe_of_pretraining_alone(scenes, tmp_path, capsys, run_recipe):
     assert type(model).__name__ == "VLBertForPreTraining"
 
 
-@pytest.mark.parametrize("sampling", ["random", "group_by_length"])
-def test_batches_are_the_same_in_workers_and_after_a_resume(scenes, tmp_path, batches, sampling, run_recipe):
+@pytest.mark.parametrize(
+    "method, sampling", [("none", "random"), ("none", "group_by_length"), ("direct+grounding_alignment", "random")]
+)
+def test_batches_are_the_same_in_workers_and_after_a_resume(scenes, tmp_path, batches, method, sampling, run_recipe):
     recipe = pretraining(scenes, tmp_path / "run", resume=True)
+    recipe["methods"] = [method]
+    if method != "none":  # texts alone have no phrases
+        del recipe["data"]["text_corpus"]
     recipe["training"] |= {"max_steps": 6, "save_strategy": "steps", "save_steps": 5}
     recipe["training"]["train_sampling_strategy"] = sampling
     run_recipe(recipe)
+    folder = tmp_path / "run" / method
+    weights = saved_weights(folder)
     straight = list(batches)
     # the second epoch begins with the fifth
     assert len(straight) == 6
-    assert straight[0] != straight[4]
-    kill(tmp_path / "run/none")  # in the second epoch
-    shutil.rmtree(tmp_path / "run/none/checkpoint-6", ignore_errors=True)
+    for name, first in straight[0].items():
+        assert straight[4][name] != first
+    kill(folder)  # in the second epoch
+    shutil.rmtree(folder / "checkpoint-6", ignore_errors=True)
     batches.clear()
     run_recipe(recipe)
     assert batches == straight[5:]
+    assert_same_weights(saved_weights(folder), weights)
     batches.clear()
     run_recipe(recipe, f"output_dir={tmp_path}/workers", "training.dataloader_num_workers=2")
     assert batches == straight
