@@ -19,7 +19,7 @@ from grounded_attention.utils.progress import is_quiet
 from tests.helpers.commands import BENCHMARKS, COMMANDS, FOLDER, ROOT
 
 # For those who work on the project; the first two hand their options to pytest.
-TOOLS = ["tests.conformance.run", "tests.conformance.oldest", "tests.helpers.loopback_hub"]
+TOOLS = ["tests.conformance.run", "tests.conformance.oldest"]
 
 # What makes each command read a file that is not there. A new command needs its line.
 ABSENT = {

@@ -4,16 +4,15 @@
 import json
 import re
 
-import numpy as np
 import pytest
-import torch
 from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from grounded_attention.commands import heads, heads_run
 from grounded_attention.dataset_scripts.builders import BUILDERS
+from grounded_attention.heads.examples import grounded_examples
+from grounded_attention.heads.ranking import rank_heads
 from grounded_attention.heads.table import HeadTable
-from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from tests.helpers.tiny_scenes import run_train, tiny_scenes
 from tests.helpers.tiny_vlm_recipes import vlm_recipe
 
@@ -59,34 +58,25 @@ def test_the_folder_has_the_page_and_the_numbers_of_all_models(finished):
     assert sorted(files) == ["direct", "heads.html", "heads_run.json", "none"]
 
 
-@torch.no_grad()
-def test_pointing_is_that_of_eager_maps(finished):
+def test_pointing_is_that_of_the_same_rows_in_python(finished):
     """Captions are answers to the instruction; a phrase looks where its tokens look on average."""
     scenes, output = finished
-    best = read_json(output / "heads" / "direct" / "heads.json")["chosen"][0]
-    model = AutoModelForImageTextToText.from_pretrained(output / "direct", attn_implementation="eager").eval()
-    processor = PatchGroundingProcessor(AutoProcessor.from_pretrained(output / "direct"))
+    model = AutoModelForImageTextToText.from_pretrained(output / "direct")
+    processor = AutoProcessor.from_pretrained(output / "direct")
     rows = BUILDERS["flickr30k_entities"](data_dir=str(scenes), splits="test")
     rows.download_and_prepare()
-    hits = []
+    given = []
+    images = {}
     for row in rows.as_dataset("test").select(range(LIMIT)):
-        grounded = [phrase for phrase in row["phrases"] if phrase["boxes"]]
-        first = grounded[0]["sentence"]
-        phrases = []
-        for phrase in grounded:
-            if phrase["sentence"] == first:
-                span = {name: phrase[name] for name in ("start", "end")}
-                phrases.append({**span, "sentence": 1, "boxes": np.array(phrase["boxes"])})
-        image = Image.open(scenes / "flickr30k-images" / f"{row['image_id']}.jpg")
-        batch = processor(["Describe the image."], [row["captions"][first]], images=[image], phrases=[phrases])
-        maps = model(**processor.model_inputs(batch), output_attentions=True).attentions
-        attention = maps[best["layer"]][0, best["head"]][:, batch["region_positions"][0]]
-        for mask, gold in zip(batch["phrase_mask"][0], batch["phrase_regions"][0], strict=True):
-            tokens = batch["text_positions"][0][mask]
-            hits.append(gold[attention[tokens].mean(0).argmax()].item())
+        images[row["image_id"]] = Image.open(scenes / "flickr30k-images" / f"{row['image_id']}.jpg")
+        given.append(next(grounded_examples([row])))
+    prompt = {"words": "mean", "instruction": "Describe the image."}
+    ranking = rank_heads(model, processor, given, images, count=1, ablate=0, **prompt)
+    expected = ranking.reported_on.counts.mean("pointing")
+    best = read_json(output / "heads" / "direct" / "heads.json")["chosen"][0]
     methods = read_json(output / "heads" / "heads_run.json")["methods"]
     pointing = {score["name"]: score["pointing"] for score in methods["direct"]["boxes"]}
-    assert pointing["best head"] == pytest.approx(np.mean(hits))
+    assert pointing["best head"] == pytest.approx(expected[best["layer"], best["head"]])
 
 
 def test_heads_are_beside_each_model_and_on_its_card(finished):

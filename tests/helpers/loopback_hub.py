@@ -2,9 +2,6 @@
 """A Hub server on this machine, made with the standard library, to which `huggingface_hub` pushes in tests.
 
 Its state is on disk (`loopback_hub_state`). `inject` makes it fail in the ways of networks and servers.
-
-examples:
-  python -m tests.helpers.loopback_hub hub_state --port 8080   # prints its address: set HF_ENDPOINT to it
 """
 
 import base64
@@ -15,14 +12,12 @@ import re
 import shutil
 import socket
 import struct
-import sys
 import threading
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path, PurePosixPath
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from grounded_attention.commands.command_line import make_parser, run
 from tests.helpers.loopback_hub_routes import ROUTES, WRITES
 from tests.helpers.loopback_hub_state import LARGE, HubError, State, sibling, tree_entry
 
@@ -36,10 +31,10 @@ class LoopbackHub:
     `TOKEN` belongs to the user `tester`, who may write to `tester/...` and `org/...`; other tokens are rejected.
     """
 
-    def __init__(self, state_dir, port=0):
+    def __init__(self, state_dir):
         self.state = State(state_dir)
         self.state.add_user(TOKEN, "tester", ("org",))
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), partial(_Handler, self.state))
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, self.state))
         self._server.daemon_threads = True
         self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
 
@@ -52,9 +47,6 @@ class LoopbackHub:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
-
-    def serve_forever(self):
-        self._server.serve_forever()
 
     def environment(self, home, token=TOKEN):
         """Returns the environment for a process that uses this Hub; its caches are in `home`."""
@@ -166,7 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
         except (_Dropped, ConnectionError):
             self._reset()
 
-    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = _serve
+    do_GET = do_HEAD = do_POST = do_PUT = _serve
 
     def _route(self, path):
         token = self.headers.get("Authorization", "").removeprefix("Bearer ") or None
@@ -191,7 +183,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise HubError(404 if self.user else 401, "RepoNotFound", "Repository not found")
         if action in WRITES and self.user is None:
             raise HubError(401, None, "Invalid username or password.")
-        if action in WRITES and not (owned and self.user is not None and self.user["role"] == "write"):
+        if action in WRITES and not owned:
             raise HubError(403, None, "you don't have the rights to write here")
 
     def _read_body(self):
@@ -248,7 +240,7 @@ class _Handler(BaseHTTPRequestHandler):
     def whoami(self):
         if self.user is None:
             raise HubError(401, None, "Invalid username or password.")
-        token = {"accessToken": {"displayName": "loopback", "role": self.user["role"]}}
+        token = {"accessToken": {"displayName": "loopback", "role": "write"}}
         organisations = [{"type": "org", "name": name} for name in self.user["orgs"]]
         self._answer({"type": "user", "name": self.user["name"], "orgs": organisations, "auth": token})
 
@@ -257,7 +249,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.user is None:
             raise HubError(401, None, "Invalid username or password.")
         owner = content.get("organization") or self.user["name"]
-        if owner not in (self.user["name"], *self.user["orgs"]) or self.user["role"] != "write":
+        if owner not in (self.user["name"], *self.user["orgs"]):
             raise HubError(403, None, f"You don't have the rights to create a repo under the namespace {owner!r}")
         name = f"{owner}/{content['name']}"
         kind = content.get("type", "model") + "s"
@@ -269,31 +261,12 @@ class _Handler(BaseHTTPRequestHandler):
             return self._answer({"error": error.message, **address}, error.status)
         self._answer(address)
 
-    def delete(self):
-        content = json.loads(self.body)
-        self.kind = content.get("type", "model") + "s"
-        self.name = f"{content.get('organization') or (self.user or {}).get('name')}/{content['name']}"
-        self._check_access("delete")
-        self.state.remove(self.kind, self.name)
-        self._answer({})
-
     def validate_yaml(self):
         self._answer({"errors": [], "warnings": []})
-
-    def refs(self):
-        listed = {"heads": [], "tags": []}
-        for ref, commit in self.state.refs(self.kind, self.name).items():
-            kind, _, name = ref.partition("/")
-            listed[kind].append({"name": name, "ref": f"refs/{ref}", "targetCommit": commit})
-        self._answer({"branches": listed["heads"], "tags": listed["tags"], "converts": [], "pullRequests": []})
 
     def create_branch(self, branch):
         start = json.loads(self.body or b"{}").get("startingPoint", "main")
         self.state.set_ref(self.kind, self.name, f"heads/{branch}", start)
-        self._answer({})
-
-    def create_tag(self, revision):
-        self.state.set_ref(self.kind, self.name, f"tags/{json.loads(self.body)['tag']}", revision)
         self._answer({})
 
     # Reading
@@ -305,13 +278,6 @@ class _Handler(BaseHTTPRequestHandler):
         about |= {"private": self.state.repo(self.kind, self.name)["private"], "gated": False, "disabled": False}
         about |= {"downloads": 0, "likes": 0, "tags": [], "author": self.name.split("/")[0]}
         self._answer({**about, "siblings": [sibling(path, file) for path, file in commit["files"].items()]})
-
-    def commits(self, revision):
-        listed = []
-        for commit in self.state.history(self.kind, self.name, revision):
-            about = {name: commit[name] for name in ("id", "title", "date")}
-            listed.append({**about, "message": commit["description"], "authors": []})
-        self._answer(listed)
 
     def tree(self, revision, path=""):
         self.revision = commit = self.state.resolve(self.kind, self.name, revision)
@@ -386,12 +352,6 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer({})
 
     def commit(self, revision):
-        number = 0
-        if "create_pr" in self.query:
-            taken = [ref for ref in self.state.refs(self.kind, self.name) if ref.startswith("heads/refs/pr/")]
-            number = len(taken) + 1
-            self.state.set_ref(self.kind, self.name, f"heads/refs/pr/{number}", revision)
-            revision = f"refs/pr/{number}"
         lines = [json.loads(line) for line in self.body.splitlines() if line.strip()]
         for line in lines:
             if line["key"] == "file":
@@ -399,28 +359,7 @@ class _Handler(BaseHTTPRequestHandler):
         commit = self.state.commit(self.kind, self.name, revision, lines)
         prefix = "" if self.kind == "models" else self.kind + "/"
         address = f"{self._endpoint()}/{prefix}{self.name}/commit/{commit['id']}"
-        answer = {"success": True, "commitOid": commit["id"], "commitUrl": address, "hookOutput": ""}
-        if number:
-            answer["pullRequestUrl"] = f"{self._endpoint()}/{prefix}{self.name}/discussions/{number}"
-        self._answer(answer)
+        self._answer({"success": True, "commitOid": commit["id"], "commitUrl": address, "hookOutput": ""})
 
     def _endpoint(self):
         return f"http://{self.headers['Host']}"
-
-
-def main(arguments=None):
-    """Runs the server until the process ends."""
-    parser = make_parser("python -m tests.helpers.loopback_hub", __doc__)
-    parser.add_argument("state_dir", help="folder of the state")
-    parser.add_argument("--port", type=int, default=0, help="the port; 0 for a free port")
-    return run(parser, _serve, arguments)
-
-
-def _serve(options):
-    hub = LoopbackHub(options.state_dir, options.port)
-    print(hub.endpoint, flush=True)
-    hub.serve_forever()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -7,14 +7,10 @@ API = rf"/api/{REPO}"
 ROUTES = [
     (("GET",), "/api/whoami-v2", "whoami"),
     (("POST",), "/api/repos/create", "create"),
-    (("DELETE",), "/api/repos/delete", "delete"),
     (("POST",), "/api/validate-yaml", "validate_yaml"),
     (("GET",), API, "info"),
     (("GET",), rf"{API}/revision/(?P<revision>[^/]+)", "info"),
-    (("GET",), rf"{API}/refs", "refs"),
     (("POST",), rf"{API}/branch/(?P<branch>[^/]+)", "create_branch"),
-    (("POST",), rf"{API}/tag/(?P<revision>[^/]+)", "create_tag"),
-    (("GET",), rf"{API}/commits/(?P<revision>[^/]+)", "commits"),
     (("GET",), rf"{API}/tree/(?P<revision>[^/]+)(?:/(?P<path>.+))?", "tree"),
     (("POST",), rf"{API}/paths-info/(?P<revision>[^/]+)", "paths_info"),
     (("POST",), rf"{API}/preupload/(?P<revision>[^/]+)", "preupload"),
@@ -24,4 +20,4 @@ ROUTES = [
     (("POST",), r"/lfs/(?P<oid>[0-9a-f]{64})/verify", "lfs_verify"),
     (("GET", "HEAD"), rf"{DOWNLOAD}/resolve/(?P<revision>[^/]+)/(?P<path>.+)", "resolve"),
 ]
-WRITES = ("create_branch", "create_tag", "preupload", "commit", "lfs_batch", "delete")
+WRITES = ("create_branch", "preupload", "commit", "lfs_batch")

@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import time
 import uuid
 from contextlib import contextmanager
@@ -67,10 +66,10 @@ class State:
 
     # Users
 
-    def add_user(self, token, name, organisations=(), role="write"):
+    def add_user(self, token, name, organisations=()):
         with self.lock():
             users = self.read("users.json", {})
-            self.write("users.json", {**users, token: {"name": name, "orgs": list(organisations), "role": role}})
+            self.write("users.json", {**users, token: {"name": name, "orgs": list(organisations)}})
 
     def user(self, token):
         """Returns the user of a token; None without a token."""
@@ -114,10 +113,6 @@ class State:
         if found is None:
             raise HubError(404, "RepoNotFound", "Repository not found")
         return found
-
-    def remove(self, kind, name):
-        with self.lock():
-            shutil.rmtree(self.folder / _place(kind, name))
 
     def refs(self, kind, name):
         """Returns ref, such as `heads/main` -> commit."""
