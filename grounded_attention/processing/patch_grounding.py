@@ -89,8 +89,8 @@ class PatchGroundingProcessor:
             token gets the one of which it covers most.
         image_settings (`Mapping[str, Any]`, *optional*): Settings of the image processor for every call, for example
             `{"do_pan_and_scan": True}`.
-        image_tokens (`Callable`, *optional*): Finds the image tokens of a type that is not known (docs/own_loop.md has
-            an example). `image_tokens(ids, inputs, sizes)` gets the sequence of one example without padding, (N,)
+        image_tokens (`Callable`, *optional*): Finds the image tokens of a type that is not known (docs/vlm.md has an
+            example). `image_tokens(ids, inputs, sizes)` gets the sequence of one example without padding, (N,)
             int64; all outputs of the processor for this example alone; and (width, height) of its images. It returns
             for each image positions (n,) in this sequence, and boxes (n, 4): x1, y1, x2, y2 divided by width and
             height, NaN for tokens without a place. The processor may be any object with a `tokenizer` that is called
