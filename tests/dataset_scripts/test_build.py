@@ -13,6 +13,7 @@ from grounded_attention.dataset_scripts.builders.flickr30k_entities import Flick
 from grounded_attention.dataset_scripts.builders.vgp import VGP
 from grounded_attention.dataset_scripts.files.errors import DataError
 from tests.dataset_scripts.entities_files import write_vgp
+from tests.helpers.built import built
 
 PAIRS = [("1", "A man", "An old man", 2), ("1", "A man", "a giraffe", 2)]
 
@@ -29,8 +30,7 @@ def test_parquet_holds_the_rows_of_the_builder(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "train: 60 rows" in printed
     assert "rows_with_phrase_not_in_captions" in printed
-    builder = VGP(data_dir=str(data), cache_dir=str(tmp_path / "cache"), negatives="random", seed=3)
-    builder.download_and_prepare()
+    builder = built(VGP, data, tmp_path / "cache", negatives="random", seed=3)
     assert json.loads((output / "report.json").read_text()) == builder.report
     loaded = datasets.load_dataset("parquet", data_dir=str(output), cache_dir=str(tmp_path / "cache"))
     for split in ("train", "validation", "test"):

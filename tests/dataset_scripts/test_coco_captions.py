@@ -5,6 +5,7 @@ import pytest
 
 from grounded_attention.dataset_scripts.builders.coco_captions import CocoCaptions
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from tests.helpers.built import built
 
 TRAIN = r"""{"info": {"year": 2014}, "licenses": [{"id": 1}], "images": [
     {"id": 8, "file_name": "COCO_train2014_000000000008.jpg", "height": 480, "width": 640, "license": 5},
@@ -42,9 +43,7 @@ def write_karpathy(folder, text=KARPATHY):
 
 
 def build(data_dir, tmp_path, name="official", **options):
-    builder = CocoCaptions(data_dir=str(data_dir), cache_dir=str(tmp_path / "cache"), config_name=name, **options)
-    builder.download_and_prepare()
-    return builder
+    return built(CocoCaptions, data_dir, tmp_path / "cache", config_name=name, **options)
 
 
 @pytest.mark.parametrize("inside", ["", "coco"])

@@ -10,6 +10,7 @@ import pytest
 from grounded_attention.dataset_scripts.builders.conceptual_captions import ConceptualCaptions, caption_rows
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTableWriter
+from tests.helpers.built import built
 
 ROWS = ['a "quoted cat', "the 5' dog , \u2028 asleep ", "bird"]
 URLS = [f"http://x.org/{n}.jpg?a=1,2" for n in range(3)]
@@ -42,9 +43,7 @@ def write_table(folder, ids):
 
 def build(data_dir, tmp_path, name="tsv", **options):
     cache = str(tmp_path / "cache")
-    builder = ConceptualCaptions(data_dir=str(data_dir), cache_dir=cache, config_name=name, **options)
-    builder.download_and_prepare()
-    return builder
+    return built(ConceptualCaptions, data_dir, cache, config_name=name, **options)
 
 
 def test_rows_by_number_and_literal_quotes(tmp_path):

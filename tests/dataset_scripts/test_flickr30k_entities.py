@@ -10,12 +10,11 @@ from grounded_attention.dataset_scripts.builders.flickr30k_entities import (
 )
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from tests.dataset_scripts.entities_files import CAPTIONS, box, write_annotation, write_entities
+from tests.helpers.built import built
 
 
 def build(data_dir, cache, **options):
-    builder = Flickr30kEntities(data_dir=str(data_dir), cache_dir=str(cache), **options)
-    builder.download_and_prepare()
-    return builder
+    return built(Flickr30kEntities, data_dir, cache, **options)
 
 
 @pytest.fixture

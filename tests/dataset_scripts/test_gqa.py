@@ -14,6 +14,7 @@ from grounded_attention.dataset_scripts.scenes.language import meaning_of, refer
 from grounded_attention.dataset_scripts.scenes.records import image_id, scene_record, split_numbers
 from grounded_attention.dataset_scripts.scenes.world import relation_holds
 from grounded_attention.metrics.gqa_scores import gqa_scores
+from tests.helpers.built import built
 
 QUESTION = """{"question": "What color is the car?", "imageId": "n15", "isBalanced": true, "answer": "red",
     "fullAnswer": "The car is red.", "entailed": ["0002", "0001"], "equivalent": ["0001"],
@@ -52,9 +53,7 @@ def data(tmp_path):
 
 
 def build(data_dir, tmp_path, name="balanced", **options):
-    builder = GQA(config_name=name, data_dir=str(data_dir), cache_dir=str(tmp_path / "cache"), **options)
-    builder.download_and_prepare()
-    return builder
+    return built(GQA, data_dir, tmp_path / "cache", config_name=name, **options)
 
 
 ROW = """{"example_id": "0001", "image_id": "n15", "text": "What color is the car?", "answer": "red",

@@ -13,6 +13,7 @@ from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from tests.helpers.built import built
 
 BUS = """{"id": "000000033471", "image": "coco/train2017/000000033471.jpg", "conversations": [
     {"from": "human", "value": "What are the colors of the bus?\\n<image>"},
@@ -26,8 +27,7 @@ PHRASE = """{"id": "000000033471", "image": "coco/train2017/000000033471.jpg",
 
 
 def read_rows(name, folder, tmp_path, split, **options):
-    builder = BUILDERS[name](data_dir=str(folder), cache_dir=str(tmp_path / "cache"), **options)
-    builder.download_and_prepare()
+    builder = built(BUILDERS[name], folder, tmp_path / "cache", **options)
     return builder.as_dataset(split=split), builder.report
 
 

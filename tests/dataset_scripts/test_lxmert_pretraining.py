@@ -9,6 +9,7 @@ from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.builders.lxmert_pretraining import LXMERTPretraining
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
+from tests.helpers.built import built
 
 IMAGE = """[{"img_id": "ID", "labelf": {"vqa": [{"net": 1, "a net": 0.3}, {}], "gqa": [{"yes": 1.0}]},
     "sentf": {"mscoco": ["A net.", " "], "vqa": ["What is this?", "Who?"], "gqa": ["Is it red?"]}}]"""
@@ -28,9 +29,7 @@ def write(folder, **files):
 
 
 def build(data_dir, tmp_path, **options):
-    builder = LXMERTPretraining(data_dir=str(data_dir), cache_dir=str(tmp_path / "cache"), **options)
-    builder.download_and_prepare()
-    return builder
+    return built(LXMERTPretraining, data_dir, tmp_path / "cache", **options)
 
 
 def test_one_row_a_sentence_in_the_splits_of_the_public_code(tmp_path):
@@ -116,8 +115,7 @@ def test_a_missing_file_is_named(tmp_path):
 
 
 def build_rows(root, tmp_path, name, split, **options):
-    builder = BUILDERS[name](data_dir=str(root), cache_dir=str(tmp_path / "cache"), **options)
-    builder.download_and_prepare()
+    builder = built(BUILDERS[name], root, tmp_path / "cache", **options)
     return builder.as_dataset(split=split)
 
 

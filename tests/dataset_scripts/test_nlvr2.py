@@ -15,6 +15,7 @@ from grounded_attention.dataset_scripts.scenes.dataset import scene_record, writ
 from grounded_attention.dataset_scripts.scenes.language import meaning_of
 from grounded_attention.dataset_scripts.scenes.statements import KINDS, count_of, state
 from grounded_attention.dataset_scripts.scenes.world import Scene, SceneObject
+from tests.helpers.built import built
 
 OFFICIAL = """{"identifier": "dev-850-0-0", "label": "False", "sentence": "At least one bottle is green.",
     "left_url": "https://example.org/a/left%20one.jpg", "right_url": "https://example.org/b.c.png", "writer": "61",
@@ -34,9 +35,7 @@ def write(folder, records, name="dev.json"):
 
 
 def build(data_dir, tmp_path, **options):
-    builder = NLVR2(data_dir=str(data_dir), cache_dir=str(tmp_path / "cache"), **options)
-    builder.download_and_prepare()
-    return builder
+    return built(NLVR2, data_dir, tmp_path / "cache", **options)
 
 
 def test_official_lines_become_rows_with_two_images(tmp_path):

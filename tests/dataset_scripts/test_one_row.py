@@ -9,6 +9,7 @@ import pytest
 from grounded_attention import BUILDERS, GroundingCollator, RegionTable, grounded_rows
 from grounded_attention.heads.examples import grounded_examples
 from grounded_attention.processing.phrase import row_texts
+from tests.helpers.built import built
 from tests.helpers.tiny_vgp import tiny_processor
 from tests.helpers.tiny_vlm_processors import make_processor
 
@@ -19,8 +20,7 @@ NAMES = ["flickr30k_entities", "gqa", "llava_instruct", "refcoco", "vgp"]
 def row(request, scenes, tmp_path_factory):
     cache = str(tmp_path_factory.mktemp("cache"))
     options = {"negatives": "random"} if request.param == "vgp" else {}
-    builder = BUILDERS[request.param](data_dir=str(scenes), cache_dir=cache, splits="train", **options)
-    builder.download_and_prepare()
+    builder = built(BUILDERS[request.param], scenes, cache, splits="train", **options)
     return next(row for row in builder.as_dataset("train") if any(each["boxes"] for each in row["phrases"]))
 
 

@@ -10,6 +10,7 @@ import pytest
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.builders.pope import ObjectCounts, choose_objects, object_question
 from grounded_attention.dataset_scripts.files.errors import DataError
+from tests.helpers.built import built
 from tests.helpers.tiny_scenes import tiny_scenes
 
 NAMES = ["apple", "bench", "cat", "dog", "egg", "fork", "goat"]
@@ -63,8 +64,7 @@ def write_instances(folder, drawn, /, **changes):
 
 
 def build(folder, cache, **options):
-    builder = BUILDERS["pope"](data_dir=str(folder), cache_dir=str(cache), **options)
-    builder.download_and_prepare()
+    builder = built(BUILDERS["pope"], folder, cache, **options)
     return builder.as_dataset("test")
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from grounded_attention.dataset_scripts.builders.refcoco import RefCOCO
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from tests.helpers.built import built
 
 INSTANCES = """{"images": [
     {"id": 9, "file_name": "COCO_train2014_000000000009.jpg", "width": 200, "height": 100},
@@ -39,9 +40,7 @@ def write(folder, references=REFERENCES, name="refs(unc).p", instances=INSTANCES
 
 
 def build(data_dir, tmp_path, **options):
-    builder = RefCOCO(data_dir=str(data_dir), cache_dir=str(tmp_path / "cache"), **options)
-    builder.download_and_prepare()
-    return builder
+    return built(RefCOCO, data_dir, tmp_path / "cache", **options)
 
 
 @pytest.mark.parametrize("name", ["refs(unc).p", "refs(unc).json"])

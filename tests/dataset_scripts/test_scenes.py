@@ -25,6 +25,7 @@ from grounded_attention.dataset_scripts.scenes.language import meaning_of, relat
 from grounded_attention.dataset_scripts.scenes.records import split_numbers, write_once
 from grounded_attention.dataset_scripts.scenes.writers import annotation
 from tests.dataset_scripts import scene_numbers
+from tests.helpers.built import built
 
 IMAGES = 60
 SEED = 5
@@ -43,8 +44,7 @@ def build(folder, tmp_path_factory):
 
     def build(builder_class, file="", **options):
         cache = str(tmp_path_factory.mktemp("cache"))
-        builder = builder_class(data_dir=str(folder / file), cache_dir=cache, **options)
-        builder.download_and_prepare()
+        builder = built(builder_class, folder / file, cache, **options)
         return builder, {split: list(data) for split, data in builder.as_dataset().items()}
 
     return build

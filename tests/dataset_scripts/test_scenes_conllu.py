@@ -13,6 +13,7 @@ from grounded_attention.dataset_scripts.scenes.dataset import scene_record, writ
 from grounded_attention.dataset_scripts.scenes.writers_conllu import CLAUSES, conllu, parse
 from grounded_attention.heads.dependency_parses import read_conllu, relation_examples
 from grounded_attention.heads.examples import grounded_examples
+from tests.helpers.built import built
 
 IMAGES = 30
 SEED = 8
@@ -138,8 +139,7 @@ def boxes_of(examples):
 def test_the_audit_queries_the_words_of_the_written_files(tmp_path):
     """Builder and parses of the folder: every caption has its parse, and every query has the boxes of its entity."""
     write_scenes(tmp_path / "scenes", 6, 2)
-    builder = Flickr30kEntities(data_dir=str(tmp_path / "scenes"), cache_dir=str(tmp_path / "cache"))
-    builder.download_and_prepare()
+    builder = built(Flickr30kEntities, tmp_path / "scenes", tmp_path / "cache")
     rows = [row for data in builder.as_dataset().values() for row in data]
     parses = read_conllu(tmp_path / "scenes" / "parses")
     captions = {}

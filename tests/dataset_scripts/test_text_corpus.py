@@ -5,6 +5,7 @@ from transformers import BertTokenizerFast
 
 from grounded_attention.dataset_scripts.builders.text_corpus import TextCorpus, count_words, join_lines
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from tests.helpers.built import built
 
 TEXT = "One sentence .\nA second , longer one .\n\n \nAnother document begins here .\r\nIt ends ."
 
@@ -17,9 +18,7 @@ def write(folder, **files):
 
 
 def build(data_dir, tmp_path, **options):
-    builder = TextCorpus(data_dir=str(data_dir), cache_dir=str(tmp_path / "cache"), **options)
-    builder.download_and_prepare()
-    return builder
+    return built(TextCorpus, data_dir, tmp_path / "cache", **options)
 
 
 def rows_of(builder):

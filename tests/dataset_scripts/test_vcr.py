@@ -8,6 +8,7 @@ import pytest
 from grounded_attention.dataset_scripts.builders.vcr import NEUTRAL_NAMES, VCR, VCRConfig, object_words
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.tasks.vcr import pair_tags
+from tests.helpers.built import built
 from tests.helpers.processing_helpers import make_processor
 from tests.helpers.vcr_files import CLIP, OBJECTS, question, write, write_image
 
@@ -22,9 +23,7 @@ def data(tmp_path):
 
 
 def build(data_dir, tmp_path, **options):
-    builder = VCR(data_dir=str(data_dir), cache_dir=str(tmp_path / "cache"), **options)
-    builder.download_and_prepare()
-    return builder
+    return built(VCR, data_dir, tmp_path / "cache", **options)
 
 
 def named(row, sentence=0):

@@ -24,6 +24,7 @@ from grounded_attention.dataset_scripts.builders.vgp_pairs import (
 )
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from tests.dataset_scripts.entities_files import CAPTIONS, write_entities, write_typology, write_vgp
+from tests.helpers.built import built
 from tests.helpers.project_files import ROOT
 
 TYPOLOGY = KINDS["typology"]
@@ -33,9 +34,7 @@ ALTERNATION, FORWARD, REVERSE, EQUIVALENCE, INDEPENDENCE = range(5)
 
 def build(tmp_path, *, config="typology", negatives="random", cache="cache", **options):
     data = str(tmp_path / "data")
-    builder = VGP(data_dir=data, cache_dir=str(tmp_path / cache), config_name=config, negatives=negatives, **options)
-    builder.download_and_prepare()
-    return builder
+    return built(VGP, data, tmp_path / cache, config_name=config, negatives=negatives, **options)
 
 
 def captions_of(lines):

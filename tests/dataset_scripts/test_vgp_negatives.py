@@ -7,6 +7,7 @@ from grounded_attention.dataset_scripts.builders.vgp_pairs import nearest_negati
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
 from tests.dataset_scripts.entities_files import write_vgp
+from tests.helpers.built import built
 
 BOXES = np.array([[0, 0, 0.5, 0.5], [0, 0, 1, 1]], dtype=np.float32)
 
@@ -61,8 +62,7 @@ def test_hard_negatives_in_the_builder(tmp_path):
     # Image 4 is nearest to 1, but is of another split.
     means = {"1": [1, 0], "2": [1, 0.5], "3": [0, 1], "4": [1, 0], "5": [0, 1]}
     table = write_table(data / "regions", means)
-    builder = VGP(data_dir=str(data), cache_dir=str(tmp_path / "cache"), regions=str(table))
-    builder.download_and_prepare()
+    builder = built(VGP, data, tmp_path / "cache", regions=str(table))
     lenders = {}
     for row in builder.as_dataset("train"):
         images = {caption.split("#")[0] for caption in row["caption_ids"]} - {row["image_id"]}

@@ -7,6 +7,7 @@ import pytest
 from grounded_attention.commands.build_data import main
 from grounded_attention.dataset_scripts.builders.visual_genome_regions import VisualGenomeRegions
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from tests.helpers.built import built
 
 IMAGE = """{"image_id": 7, "width": 200, "height": 100, "coco_id": null, "url": "https://x.org/1.jpg",
     "flickr_id": null}"""
@@ -33,9 +34,7 @@ def write_images(folder, coco_ids):
 
 
 def build(data_dir, tmp_path, **options):
-    builder = VisualGenomeRegions(data_dir=str(data_dir), cache_dir=str(tmp_path / "cache"), **options)
-    builder.download_and_prepare()
-    return builder
+    return built(VisualGenomeRegions, data_dir, tmp_path / "cache", **options)
 
 
 REGIONS = r"""[{"id": 7, "regions": [

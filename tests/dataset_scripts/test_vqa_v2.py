@@ -9,6 +9,7 @@ import pytest
 from grounded_attention.dataset_scripts.builders.vqa_v2 import VQAv2
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.files.records import VQA_NAMES, read_answer_file, write_answer_file
+from tests.helpers.built import built
 
 
 def question(number, image, text="What is this?"):
@@ -41,9 +42,7 @@ def data(tmp_path):
 
 
 def build(data_dir, tmp_path, **options):
-    builder = VQAv2(data_dir=str(data_dir), cache_dir=str(tmp_path / "cache"), **options)
-    builder.download_and_prepare()
-    return builder
+    return built(VQAv2, data_dir, tmp_path / "cache", **options)
 
 
 def test_questions_are_joined_with_their_answers(data, tmp_path):

@@ -21,6 +21,7 @@ from grounded_attention.modeling import VLBertConfig, VLBertForPreTraining, VLBe
 from grounded_attention.processing import VLBertProcessor
 from grounded_attention.training.experiments.models import load_tokenizer
 from grounded_attention.utils.bounded_files import read_json
+from tests.helpers.built import built
 from tests.helpers.tiny_scenes import tiny_scenes
 
 SIZES = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16, "initializer_range": 0.5}
@@ -73,8 +74,7 @@ def call(places, monkeypatch, capsys):
 
 def read_scenes(folder):
     """The test split of the scenes."""
-    builder = BUILDERS["flickr30k_entities"](data_dir=str(folder / "scenes"), cache_dir=str(folder / "cache"))
-    builder.download_and_prepare()
+    builder = built(BUILDERS["flickr30k_entities"], folder / "scenes", folder / "cache")
     return builder.as_dataset()
 
 

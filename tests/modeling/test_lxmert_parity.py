@@ -14,7 +14,7 @@ from grounded_attention.modeling import (
     LXMERTModel,
 )
 from grounded_attention.modeling.attention_calls import layer_names
-from tests.helpers.closeness import assert_close
+from tests.helpers.closeness import assert_close, parity_cases
 
 SIZES = ("vocab_size", "hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings")
 LAYERS = ("l_layers", "x_layers", "r_layers", "visual_feat_dim")
@@ -22,8 +22,7 @@ LAYERS = ("l_layers", "x_layers", "r_layers", "visual_feat_dim")
 
 @pytest.fixture(scope="module")
 def cases(shared):
-    file = torch.load(shared / "parity" / "lxmert.pt", weights_only=True)
-    return {case["name"]: case for case in file["cases"]}
+    return parity_cases(shared, "lxmert")
 
 
 @pytest.fixture

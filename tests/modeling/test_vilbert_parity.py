@@ -8,7 +8,7 @@ from torch.nn import functional
 from grounded_attention.conversion.vilbert import VILBERT
 from grounded_attention.modeling import ViLBertConfig
 from grounded_attention.modeling.task_losses import draw_negatives, mean_of, region_target_loss
-from tests.helpers.closeness import assert_close
+from tests.helpers.closeness import assert_close, parity_cases
 
 PRETRAINING = ["pretrain_kl", "pretrain_mse", "pretrain_nce", "pretrain_no_coattention", "pretrain_dynamic_attention"]
 BASES = [*PRETRAINING, "tasks_mul", "tasks_sum_tasktoken"]
@@ -17,8 +17,7 @@ TASKS = ["tasks_mul", "tasks_sum_tasktoken", "beta_tasks"]
 
 @pytest.fixture(scope="module")
 def cases(shared):
-    file = torch.load(shared / "parity" / "vilbert.pt", weights_only=True)
-    return {case["name"]: case for case in file["cases"]}
+    return parity_cases(shared, "vilbert")
 
 
 def convert(case, back_end="eager"):

@@ -15,7 +15,7 @@ from grounded_attention.modeling import (
     VisualBERTForVisualReasoning,
     VisualBERTModel,
 )
-from tests.helpers.closeness import assert_close
+from tests.helpers.closeness import assert_close, parity_cases
 from tests.helpers.padded_inputs import padded_inputs
 
 HEADS = 4
@@ -23,8 +23,7 @@ HEADS = 4
 
 @pytest.fixture(scope="module")
 def cases(shared):
-    file = torch.load(shared / "parity" / "visualbert.pt", weights_only=True)
-    return {case["name"]: case for case in file["cases"]}
+    return parity_cases(shared, "visualbert")
 
 
 def as_original(case):

@@ -16,6 +16,7 @@ from safetensors import safe_open
 from torch.testing import assert_close
 
 from grounded_attention.modeling import VLBertForVGP
+from tests.helpers.closeness import below
 from tests.helpers.method_variants import make_method
 from tests.helpers.vl_bert_parity import CLOSE, GivenVisual, check_vgp, vgp_inputs
 from tests.helpers.vl_bert_reference import FIXTURES, as_checkpoint, load_fixture, load_weights, make_config
@@ -23,10 +24,6 @@ from tests.helpers.vl_bert_reference import FIXTURES, as_checkpoint, load_fixtur
 METHODS = {"direct": "direct", "semi-direct": "semi_direct", "indirect": "indirect"}
 DIRECTIONS = ["attention_loss_1", "attention_loss_2"]
 RECORDED = {"direct": DIRECTIONS, "semi-direct": DIRECTIONS, "indirect": ["vg_loss"]}
-
-
-def below(tensors, start):
-    return {key.removeprefix(start): value for key, value in tensors.items() if key.startswith(start)}
 
 
 def read_fixture(name):

@@ -22,6 +22,7 @@ from grounded_attention.supervision.actor import ActorHead
 from grounded_attention.supervision.method import TARGETS
 from grounded_attention.supervision.soft_attention import QUERIES, asked_before
 from grounded_attention.supervision.soft_targets import log_weights, soft_targets
+from tests.helpers.closeness import below
 from tests.helpers.tiny_vlm_models import make_pair
 from tests.helpers.tiny_vlm_processors import make_processor
 
@@ -42,10 +43,6 @@ def grid(rows, columns):
         for x in range(columns):
             corners.append([x, y, x + 1, y + 1])
     return torch.tensor(corners).double() / torch.tensor([columns, rows, columns, rows])
-
-
-def below(tensors, start):
-    return {key.removeprefix(start): value for key, value in tensors.items() if key.startswith(start)}
 
 
 def assert_near(found, theirs):

@@ -23,6 +23,7 @@ from grounded_attention.tasks.grounded_generation import (
     score,
 )
 from grounded_attention.tasks.task import Examples
+from tests.helpers.built import built
 
 TASK = TASKS["grounded_generation"]
 
@@ -39,8 +40,7 @@ def made(scenes, tmp_path_factory):
 
 
 def build(scenes, cache, **options):
-    builder = BUILDERS["llava_instruct"](data_dir=str(scenes), cache_dir=str(cache), **options)
-    builder.download_and_prepare()
+    builder = built(BUILDERS["llava_instruct"], scenes, cache, **options)
     return TASK.to_rows(builder.as_dataset("train"))
 
 
@@ -166,8 +166,7 @@ def test_clicks_of_a_conversation_are_written_as_answers_to_expressions(tmp_path
     Image.new("RGB", (400, 300)).save(tmp_path / "1.png")
     path = tmp_path / "rows.json"
     path.write_text(CLICKS)
-    builder = Rows(data_dir=str(path), form="llava_instruct", cache_dir=str(tmp_path / "cache"))
-    builder.download_and_prepare()
+    builder = built(Rows, path, tmp_path / "cache", form="llava_instruct")
     [row] = TASK.to_rows(builder.as_dataset("train"))
     point = make_chat(row, GroundedGenerationOptions(expressions="point"))
     assert point.messages == [("open the menu", "<point>"), ("close it", "<point>")]

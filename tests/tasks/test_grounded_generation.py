@@ -24,6 +24,7 @@ from grounded_attention.tasks.grounded_generation import (
     score,
 )
 from grounded_attention.tasks.task import Examples, row_key
+from tests.helpers.built import built
 from tests.helpers.task_inputs import task_inputs
 from tests.helpers.tiny_vlm_models import make_model
 from tests.helpers.tiny_vlm_processors import make_processor
@@ -45,8 +46,7 @@ BUILT = {
 def rows(request, scenes, tmp_path_factory):
     """Name of the builder, its rows, and the same as chats."""
     cache = str(tmp_path_factory.mktemp("cache"))
-    builder = BUILDERS[request.param](data_dir=str(scenes), cache_dir=cache, **BUILT[request.param])
-    builder.download_and_prepare()
+    builder = built(BUILDERS[request.param], scenes, cache, **BUILT[request.param])
     split = builder.as_dataset("validation")
     return request.param, split, TASK.to_rows(split)
 

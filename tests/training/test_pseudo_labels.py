@@ -26,6 +26,7 @@ from grounded_attention.training.experiments.prepared_data import prepare_data
 from grounded_attention.training.loop.data import Collator
 from grounded_attention.training.loop.joins import join_labels
 from grounded_attention.training.recipes.recipe import RecipeError, load_recipe
+from tests.helpers.built import built
 from tests.helpers.own_rows import python
 from tests.helpers.stub_grounder import contents
 from tests.helpers.tiny_detectors import save_detector
@@ -76,8 +77,7 @@ def gold_of(scenes, tmp_path):
 
 
 def build(scenes, tmp_path):
-    builder = BUILDERS["flickr30k_entities"](data_dir=str(scenes), cache_dir=str(tmp_path / "built"))
-    builder.download_and_prepare()
+    builder = built(BUILDERS["flickr30k_entities"], scenes, tmp_path / "built")
     return builder.as_dataset()
 
 

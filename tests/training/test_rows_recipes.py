@@ -22,6 +22,7 @@ from grounded_attention.training.experiments.checks import check
 from grounded_attention.training.experiments.made_regions import _reached
 from grounded_attention.training.experiments.prepared_data import built_rows, hold_out, prepare_data
 from grounded_attention.training.recipes.recipe import Data, MadeRegions, Model, Recipe, RecipeError
+from tests.helpers.built import built
 from tests.helpers.own_rows import BALL, CUBE, draw, write_rows
 from tests.helpers.project_files import ROOT
 from tests.helpers.tiny_backbone import save_backbone
@@ -44,8 +45,7 @@ def build(tmp_path):
 
     def build(source, form, boxes=PIXELS, **options):
         cache = str(tmp_path / "cache")
-        builder = Rows(data_dir=str(source), form=form, cache_dir=cache, boxes=boxes, **options)
-        builder.download_and_prepare()
+        builder = built(Rows, source, cache, form=form, boxes=boxes, **options)
         return builder, builder.as_dataset()
 
     return build
