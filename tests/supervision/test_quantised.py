@@ -7,8 +7,8 @@ from bitsandbytes.nn import Int8Params, Linear8bitLt
 
 from grounded_attention.supervision import get_method, supervise
 from grounded_attention.supervision.supervise import find_language_model
+from tests.helpers.tiny_vlm_batches import eager_maps, make_batch
 from tests.helpers.tiny_vlm_processors import meant
-from tests.supervision.test_vlm_families import eager_maps, make_batch
 
 # Of indexers, whose code casts states to the type of these weights; transformers keeps them as they are too.
 NOT_QUANTISED = ("weights_proj",)

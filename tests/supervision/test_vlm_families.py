@@ -14,39 +14,10 @@ from grounded_attention.heads.reading import get_observer, read_phrases
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision import get_method, supervise
 from grounded_attention.supervision.method import observed_layers
-from grounded_attention.supervision.supervise import find_language_model, head_layers
-from tests.helpers.tiny_vlm_models import image_maps, make_model
+from grounded_attention.supervision.supervise import head_layers
+from tests.helpers.tiny_vlm_batches import eager_maps, make_batch
+from tests.helpers.tiny_vlm_models import make_model
 from tests.helpers.tiny_vlm_processors import ANSWERERS, PROCESSORS, make_processor
-
-
-def make_batch(model_type, padding_side):
-    """A model, its inputs, and the whole batch: two examples of different length, the second with two images."""
-    processor = make_processor(model_type, padding_side)
-    generator = np.random.default_rng(3)
-    images = []
-    for width, height in [(53, 37), (31, 64), (40, 20)]:
-        images.append(generator.integers(0, 255, (height, width, 3), dtype=np.uint8))
-    dog = {"sentence": 0, "start": 0, "end": 5, "boxes": [[0.3, 0.0, 0.8, 0.6]]}
-    cat = {"sentence": 0, "start": 21, "end": 30, "boxes": [[0.41, 0.4, 0.42, 0.45], [0.0, 0.5, 0.5, 1.0]]}
-    balls = {"sentence": 0, "start": 4, "end": 13, "boxes": [[0.0, 0.0, 0.6, 1.0]], "image": 1}
-    texts = ["a dog runs after the small cat .", "two red balls"]
-    grounding = PatchGroundingProcessor(processor)
-    if model_type in ANSWERERS:
-        answered = [[{**each, "sentence": 1, "image": 0} for each in phrases] for phrases in ([dog, cat], [balls])]
-        batch = grounding(["what is this ?"] * 2, texts, images=[images[:1], images[1:2]], phrases=answered)
-    else:
-        batch = grounding(texts, images=[images[:1], images[1:]], phrases=[[dog, cat], [balls]])
-    return make_model(model_type, processor.tokenizer), grounding.model_inputs(batch), dict(batch)
-
-
-def eager_maps(model, inputs):
-    # Not of the vision tower: Emu 3 would round to other codes, and its words read another image.
-    language = find_language_model(model)
-    before = language.config._attn_implementation  # Inkling 2 has no other
-    language.set_attn_implementation("eager")
-    outputs = model(**inputs, output_attentions=True)
-    language.set_attn_implementation(before)
-    return image_maps(outputs, model, inputs)
 
 
 def image_places(batch, example):

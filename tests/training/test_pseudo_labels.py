@@ -180,7 +180,7 @@ def test_grounding_dino_from_a_folder_and_a_list_of_images(scenes, tmp_path, cap
         (["--images", "nowhere"], "nowhere: no such folder or list of images"),
         (["captions_per_image=0", "nonsense=1"], "unknown option: found 'nonsense=1'"),
         (["--captions", "text_corpus"], "--captions text_corpus: the rows have the columns"),
-        (["--grounder", "/nowhere"], "--grounder /nowhere: cannot be used"),
+        (["--grounder", "/nowhere"], "/nowhere: no such file or folder"),
     ],
 )
 def test_mistakes_are_one_line(scenes, tmp_path, capsys, arguments, problem):
