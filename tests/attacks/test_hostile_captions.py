@@ -57,13 +57,6 @@ def test_a_browser_shows_them_and_obeys_none(folder, browser, page):
     assert width <= 1
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_the_policy_forbids_all_that_the_page_does_not_need(folder, page):
-    text = (folder / page).read_text(encoding="utf-8")
-    assert "default-src 'none'" in text.partition("<body")[0]
-    assert not {"\x1b", "\x07"} & set(text)
-
-
 def test_what_a_command_prints_cannot_steer_a_terminal(folder, capsys):
     """The report of a build has examples from the data."""
     entities = folder / "scenes" / "flickr30k_entities"

@@ -69,13 +69,6 @@ def test_coverage_where_phrases_of_an_image_agree():
     assert holds.mean() < 0.75
 
 
-def test_more_phrases_of_the_same_images_make_nothing_surer():
-    counts = random_counts(images=30)
-    repeated = counts_of(7 * counts.items, 7 * counts.correct, 7 * counts.baseline)
-    assert_allclose(repeated.intervals(), counts.intervals(), rtol=1e-12)
-    assert repeated.baseline_interval() == pytest.approx(counts.baseline_interval())
-
-
 def test_one_image_has_no_interval():
     """Every sample would be that image: an interval without width would claim that nothing could be otherwise."""
     interval = counts_of([4], [[[1, 3]]]).intervals()[:, 0, 0]
@@ -166,12 +159,6 @@ def test_p_is_uniform_where_nothing_changed():
     p = permutation_test(*(counts_of(items, correct) for correct in answers), draws=300).p
     assert 0.05 < (p <= 0.1).mean() < 0.12
     assert 0.2 < (p <= 0.3).mean() < 0.34
-
-
-def test_repeating_phrases_does_not_lower_p():
-    before, after = two_checkpoints(images=20)
-    many = [counts_of(9 * each.items, 9 * each.correct) for each in (before, after)]
-    assert_array_equal(permutation_test(*many).p, permutation_test(before, after).p)
 
 
 def test_pairs_that_are_none():

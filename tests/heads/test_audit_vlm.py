@@ -8,7 +8,6 @@ import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
-from grounded_attention.heads.changes import compare
 from grounded_attention.heads.examples import AuditExample
 from grounded_attention.heads.items import CENTRE
 from grounded_attention.heads.measure import audit
@@ -24,9 +23,9 @@ QUESTION = "what is this ?"
 BOTH = ("llava", "qwen2_5_vl")
 
 
-def make(model_type, seed=0):
+def make(model_type):
     model, processor = make_pair(model_type)
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     with torch.no_grad():
         for name, weights in model.named_parameters():
             if "q_proj" in name or "k_proj" in name:
@@ -129,29 +128,9 @@ def test_counts_equal_loops_over_eager_maps(model_type, word, merged, instructio
     assert model.config._attn_implementation == "sdpa"
 
 
-@pytest.mark.parametrize("model_type", BOTH)
-def test_words_of_relations_go_the_same_way(model_type):
-    model, processor = make(model_type)
-    words = []
-    for example in examples(COUNT):
-        start = example.caption.index(" ") + 1
-        phrase = Phrase("", start, example.caption.index(" ", start), boxes=example.phrases[0].boxes, types=("nsubj",))
-        words.append(replace(example, phrases=(phrase,)))
-    result = audit(model, processor, examples(2), images=pictures(COUNT), relations=words, progress=False)
-    expected = brute_force(model, processor, words)
-    check(result.relations, {place: sums for place, sums in expected.items() if place[0] == "nsubj"})
-
-
-def test_two_models_are_compared_and_the_card_speaks_of_image_tokens():
-    results = []
-    for seed in (0, 1):
-        about = {"model": str(seed), "data": "d", "split": "test"}
-        given = {"images": pictures(COUNT), "about": about, "progress": False}
-        results.append(audit(*make("llava", seed), with_types(COUNT), **given))
-    before, after = (result.counts.accuracy for result in results)
-    found = compare(*results).comparisons["text_to_region"].difference
-    assert_allclose(found, after - before)
-    text = results[0].to_card_section()
+def test_the_card_speaks_of_image_tokens():
+    given = {"images": pictures(COUNT), "about": {"data": "d", "split": "test"}, "progress": False}
+    text = audit(*make("llava"), with_types(COUNT), **given).to_card_section()
     for words in ("image token", "at least 50% of it", CENTRE):
         assert words in text
     for words in ("IoU", "END", "most confident"):

@@ -396,19 +396,6 @@ def test_flash_attention_between_streams_leaves_out_padded_keys(family, words, r
 
 
 @families
-def test_supervision_in_bfloat16_is_close(family):
-    batch = make_batch()
-    model = make(family)
-    expected, _ = supervised(model, batch)
-    half = {name: value.bfloat16() if value.is_floating_point() else value for name, value in batch.items()}
-    found, outputs = supervised(model.bfloat16(), half)
-    assert outputs.identification_logits.dtype == torch.bfloat16
-    assert_close(found, expected, rtol=0.02, atol=0.02)
-    sum(total for total, _ in found.values()).backward()
-    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
-
-
-@families
 def test_features_to_predict_may_differ_from_those_that_are_seen(family):
     """Exchanged regions show another feature than the one to predict."""
     options = {"visual_target": "features"} if family == "vilbert" else {"visual_loss": "masked"}
