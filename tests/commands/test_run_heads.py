@@ -11,7 +11,6 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from grounded_attention.commands.heads import main
-from grounded_attention.dataset_scripts.regions.table import RegionTable, RegionTableWriter
 from grounded_attention.heads.card import HEADS as SECTION
 from grounded_attention.heads.card import heads_section
 from grounded_attention.heads.changes import compare
@@ -19,6 +18,7 @@ from grounded_attention.heads.table import HeadTable
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.utils.bounded_files import read_json
 from tests.helpers.commands import read_error
+from tests.helpers.region_samples import copy_table
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 
 METHODS = ("none", "direct")
@@ -118,12 +118,12 @@ def three_captions(run):
 
 
 def far_away(run):
-    table = RegionTable.open(change_data(run)["regions"])
     corner = np.array([0, 0, 0.001, 0.001], dtype=np.float32)
-    with RegionTableWriter(run / "corners", provenance={"source": "test"}) as writer:
-        for image in table.ids:
-            found = table[image]
-            writer.write(dataclasses.replace(found, boxes=np.tile(corner, (len(found.boxes), 1))))
+
+    def moved(regions):
+        return dataclasses.replace(regions, boxes=np.tile(corner, (len(regions.boxes), 1)))
+
+    copy_table(change_data(run)["regions"], run / "corners", moved)
     change_data(run, regions=str(run / "corners"))
 
 

@@ -6,7 +6,7 @@ import struct
 
 import numpy as np
 
-from grounded_attention.dataset_scripts.regions.table import Regions, RegionTableWriter
+from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
 
 WIDTH = 50
 HEIGHT = 40
@@ -37,6 +37,22 @@ def write_table(path, ids, **options):
         for image_id in ids:
             writer.write(sample(image_id, count=1 + len(image_id) % 3))
     return path
+
+
+def copy_table(source, target, change):
+    """Copies a table; `change` makes of the regions of an image those to write, or None to leave it out."""
+    whole = RegionTable.open(source)
+    with RegionTableWriter(target, PROVENANCE) as writer:
+        for image_id in whole.ids:
+            changed = change(whole[image_id])
+            if changed is not None:
+                writer.write(changed)
+    return target
+
+
+def without(image):
+    """A change for `copy_table` that leaves an image out."""
+    return lambda regions: None if regions.image_id == image else regions
 
 
 def floats(values):

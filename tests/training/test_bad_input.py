@@ -11,8 +11,8 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel
 
-from grounded_attention.dataset_scripts.regions.table import RegionTable, RegionTableWriter
 from grounded_attention.training.loop.checkpoint import seal
+from tests.helpers.region_samples import copy_table, without
 from tests.helpers.tiny_scenes import refusal, run_train, tiny_recipe, tiny_scenes
 from tests.training.runs import assert_words, changed_names, kill, read_json, saved_weights
 
@@ -85,13 +85,8 @@ def test_a_missing_file_or_folder(refused, tmp_path, override):
 
 @pytest.mark.parametrize("negatives", ["random", "nearest"])
 def test_an_image_without_features(refused, scenes, tmp_path, negatives):
-    whole = RegionTable.open(scenes / "regions")
-    table = tmp_path / "regions"
     missing = (scenes / "flickr30k_entities/train.txt").read_text().split()[0]
-    with RegionTableWriter(table, provenance={"source": "all but one"}) as writer:
-        for image_id in whole.ids:
-            if image_id != missing:
-                writer.write(whole[image_id])
+    table = copy_table(scenes / "regions", tmp_path / "regions", without(missing))
     line = refused(
         f"data.regions={table}", f"data.options.negatives={negatives}", "data.limit={validation: 8, test: 8}"
     )

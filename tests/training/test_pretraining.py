@@ -3,18 +3,20 @@
 
 import shutil
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForPreTraining
 
-from grounded_attention.dataset_scripts.regions.table import RegionTable, RegionTableWriter
+from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.processing.sequence_layouts import share_columns
 from grounded_attention.supervision.grounding_alignment import PAIRS
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.recipes.recipe import load_recipe
 from grounded_attention.utils.project import find_recipe
+from tests.helpers.region_samples import copy_table
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 from tests.training.runs import assert_same_weights, assert_words, first_losses, kill, results, saved_weights
 
@@ -173,10 +175,8 @@ def test_the_settings_of_vilberts_tasks_are_the_facts_table(name, rows, rate, ep
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_table_without_classes_is_one_line(scenes, tmp_path, monkeypatch, capsys, workers):
-    whole = RegionTable.open(scenes / "regions")
-    with RegionTableWriter(tmp_path / "bare", provenance={"source": "no classes"}) as writer:
-        for image_id in whole.ids:
-            writer.write(replace(whole[image_id], classes=None, class_probs=None, scores=None))
+    no_classes = partial(replace, classes=None, class_probs=None, scores=None)
+    copy_table(scenes / "regions", tmp_path / "bare", no_classes)
     changes = [f"data.regions={tmp_path}/bare", f"training.dataloader_num_workers={workers}"]
     assert run_train(monkeypatch, tmp_path, pretraining(scenes, tmp_path / "run"), *changes) == 2
     lines = [line for line in capsys.readouterr().err.splitlines() if "error" in line.lower()]

@@ -13,17 +13,9 @@ from grounded_attention.training.experiments.prepared_data import open_regions
 from grounded_attention.training.loop.joins import JoinedRegions
 from grounded_attention.training.recipes.recipe import load_recipe
 from grounded_attention.utils.project import find_recipe
+from tests.helpers.region_samples import copy_table, without
 from tests.helpers.tiny_scenes import run_train, tiny_recipe
 from tests.training.runs import assert_words, read_json, results
-
-
-def copy_without(source, target, image):
-    table = RegionTable.open(source)
-    with RegionTableWriter(target, provenance={"source": "copy"}) as writer:
-        for image_id in table.ids:
-            if image_id != image:
-                writer.write(table[image_id])
-    return target
 
 
 def expressions(scenes, output, **data):
@@ -54,7 +46,7 @@ def test_tables_read_as_one(scenes, tmp_path):
     assert joined.counts([image]).tolist() == [len(both)]
     assert joined.feature_size == detected.feature_size
     assert set(joined.ids) == set(detected.ids)
-    some = copy_without(scenes / "regions", tmp_path / "some", image)
+    some = copy_table(scenes / "regions", tmp_path / "some", without(image))
     partly = open_regions([str(some), str(scenes / "regions_gt")])
     assert np.array_equal(partly[image].boxes, true[image].boxes)
     assert partly.counts([image]).tolist() == [len(true[image])]
@@ -68,7 +60,7 @@ def test_one_training_is_scored_on_every_track_and_split(scenes, tmp_path, run_r
     run_recipe(expressions(scenes, tmp_path / "run", limit={"train": 8}))
     image = read_json(tmp_path / "run/none/items_testA.json")["image_id"][0]
     assert image in RegionTable.open(scenes / "regions")
-    some = copy_without(scenes / "regions", tmp_path / "some", image)
+    some = copy_table(scenes / "regions", tmp_path / "some", without(image))
     recipe = expressions(scenes, tmp_path / "run", limit={"train": 8}, regions=str(some))
     run_recipe(recipe, f"data.tracks.detected={some}", "overwrite=true")
     figures = figures_of(tmp_path / "run")
@@ -123,7 +115,7 @@ def error_of(capsys, monkeypatch, folder, recipe):
 def test_questions_about_an_image_without_features(scenes, tmp_path, monkeypatch, capsys):
     content = read_json(scenes / "vqa/v2_OpenEnded_mscoco_val2014_questions.json")
     image = str(content["questions"][0]["image_id"])
-    some = copy_without(scenes / "regions", tmp_path / "some", image)
+    some = copy_table(scenes / "regions", tmp_path / "some", without(image))
     recipe = questions(scenes, tmp_path / "run")
     recipe["data"] |= {"regions": str(some), "limit": {}}
     assert_words(error_of(capsys, monkeypatch, tmp_path, recipe), f"error: ... '{image}' ... {some}")
