@@ -37,6 +37,7 @@ from grounded_attention.supervision.row_states import AttentionPair, HandedState
 from grounded_attention.supervision.score_masks import LOWEST_SCORE, is_hidden
 from grounded_attention.supervision.supervise import (
     call_layers,
+    check_model,
     find_calls,
     find_encoder,
     find_language_model,
@@ -105,22 +106,25 @@ class InterfaceObserver(Observer):
 
     @torch.no_grad()
     def observe(self, batch: Batch, queries: Queries) -> dict[str, AttentionPair]:
-        directions = [name for name in DIRECTIONS if name in queries]
-        arguments = self.query_arguments(batch, {name: queries[name] for name in directions})
+        queries = {name: queries[name] for name in DIRECTIONS if name in queries}
+        arguments = self.query_arguments(batch, queries)
+        inputs = self.inputs(batch)
         if returns_maps(self.model):
             asked = arguments["attention_queries"]
-            states = [each.read(asked, plans=None) for each in own_maps(self.model, self.inputs(batch))]
-            pairs = [_stack([each.pair() for each in of_layers]) for of_layers in zip(*states, strict=True)]
-            return dict(zip(directions, pairs, strict=True))
-        wanted = {"attention_plans": RowPlans(), "output_attentions": True, "return_dict": True}
-        with supervise(self.model):
-            outputs = self.model(**self.inputs(batch), **arguments, **wanted, attention_states=True)
-        layers = observed_layers(outputs)
-        places = layer_numbers(layers)  # of a family, their places
+            reports: list[Any] = [each.read(asked, plans=None) for each in own_maps(self.model, inputs)]
+            places: Sequence[int] = range(len(reports))
+        else:
+            wanted = {"attention_plans": RowPlans(), "output_attentions": True, "return_dict": True}
+            with supervise(self.model):
+                outputs = self.model(**inputs, **arguments, **wanted, attention_states=True)
+            layers = observed_layers(outputs)
+            reports = [layer.reports for layer in layers]
+            places = layer_numbers(layers)  # of a family, their places
         read = {}
-        for number, name in enumerate(directions):
-            answers = [(place, layer.reports[number]) for place, layer in zip(places, layers, strict=True)]
-            seen = {place: report for place, report in answers if report is not None}
+        for number, name in enumerate(queries):
+            seen = {
+                place: each[number] for place, each in zip(places, reports, strict=True) if each[number] is not None
+            }
             read[name] = _stack(read_pairs([*seen.values()]), [*seen], len(self.layers))
         return read
 
@@ -319,13 +323,12 @@ HOOKED = ("visual_bert", "lxmert")  # model types that are not on the attention 
 
 def get_observer(model: Any) -> Observer:
     """Makes the observer of a model."""
-    kind = getattr(getattr(model, "config", None), "model_type", None)
-    if kind is None:
-        raise ValueError(f"{type(model).__name__} is not a model of transformers, so its attention cannot be audited")
+    check_model(model)
+    config = unwrap_model(model).config
     # The contract of a family: its config lists the attention calls, and its models accept `grounding_queries`.
-    if kind in HOOKED:
+    if config.model_type in HOOKED:
         return HookedObserver(model)
-    return (FamilyObserver if hasattr(model.config, "grounding_calls") else InterfaceObserver)(model)
+    return (FamilyObserver if hasattr(config, "grounding_calls") else InterfaceObserver)(model)
 
 
 # The attention of phrases

@@ -36,7 +36,7 @@ from .exchanges import (
     ready,
 )
 from .prompts import prompt_texts, read_chat
-from .sequences import add_answer, generate_tokens, read_prompts
+from .sequences import add_answer, generate_tokens, pad_token, read_prompts
 from .word_maps import Lens
 
 logger = logging.get_logger(__name__)
@@ -229,8 +229,7 @@ class ManyLooks:
         self.batch_size = 1 if is_read_alone or self._is_alone else batch_size
         self.chosen = choose_shown(self.model, heads, self.forms)
         self._layers = layers_of(self.model, self.chosen)
-        tokenizer = self.patches.tokenizer
-        self._pad = next((each for each in (tokenizer.pad_token_id, tokenizer.eos_token_id) if each is not None), 0)
+        self._pad = pad_token(self.patches.tokenizer)
 
     def look(self, asked: Iterable[Asked], keep: Callable[[Looked], Kept]) -> Iterator[Kept]:
         """What `keep` makes of the look of each row, in their order."""

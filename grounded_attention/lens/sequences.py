@@ -173,16 +173,21 @@ class _FiniteLogits(LogitsProcessor):
         return scores
 
 
+def pad_token(tokenizer: Any) -> int:
+    """The token with which sequences are padded: any, since it is masked."""
+    known = (tokenizer.pad_token_id, tokenizer.eos_token_id)
+    return next((token for token in known if token is not None), 0)
+
+
 @torch.no_grad()
 def generate_tokens(model: Any, patches: PatchGroundingProcessor, inputs: Batch, **options: Any) -> Tensor:
     """The tokens of the answers that a model generates, (B, n), greedily by default, none of them an image.
 
     Prompts of several lengths are padded on the left.
     """
-    tokenizer = patches.tokenizer
     inputs = inputs_on(inputs, model)
-    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     pictures = [[each] for each in patches.picture_ids]
+    pad = pad_token(patches.tokenizer)
     greedy = {"do_sample": False, "num_beams": 1, "pad_token_id": pad, "bad_words_ids": pictures}
     checks = LogitsProcessorList([*options.get("logits_processor", ()), _FiniteLogits()])
     fixed = {"return_dict_in_generate": False, "logits_processor": checks}

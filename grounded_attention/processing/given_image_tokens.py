@@ -32,7 +32,7 @@ def run_processor(processor: Any, prompts: Sequence[Prompt], **options: Any) -> 
     try:
         inputs = dict(processor(text=[prompt.text for prompt in prompts], **options))
     except TypeError as error:
-        called = ", ".join(["text", *options])
+        called = f"text, {', '.join(options)}"
         raise ValueError(f"{name} cannot be called with {called} ({error}); give an object that can.") from error
     for key in ("input_ids", "attention_mask"):
         shape: tuple[int, ...] = getattr(inputs.get(key), "shape", ())

@@ -388,7 +388,7 @@ def get_image_token_family(processor: Any, model_type: str | None = None) -> Ima
             )
         if model_type not in IMAGE_TOKEN_FAMILIES:
             near = difflib.get_close_matches(model_type, IMAGE_TOKEN_FAMILIES, 3, 0.8)
-            closest = f"closest known types: {', '.join(near)}; " if near else ""
+            closest = f"closest known types: {', '.join(near)}; " if near else "image_tokens= finds them in Python; "
             raise ValueError(f"model type {model_type}: its image tokens are not known; {closest}{every}.")
         return IMAGE_TOKEN_FAMILIES[model_type]
     names = {cls.__name__ for cls in type(processor).__mro__}

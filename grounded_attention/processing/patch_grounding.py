@@ -496,7 +496,18 @@ class PatchGroundingProcessor:
         positions = np.flatnonzero(inputs["attention_mask"][example].numpy())
         ids = inputs["input_ids"][example].numpy()[positions]
         if self.image_tokens is not None:
-            return self._read_given(name, prompt, pictures, inputs, positions, ids)
+            if inputs["input_ids"].shape != (1, len(ids)):  # which outputs are those of one example is not known
+                inputs, _ = self._run([prompt], [pictures], True, None)
+                if inputs["input_ids"].tolist() != [ids.tolist()]:
+                    raise ValueError(f"{name}: it has other tokens in a batch than alone; give one example at a time.")
+            found = self.image_tokens(ids.copy(), inputs, [cast(Any, picture).size for picture in pictures])
+            given = read_image_tokens(found, len(pictures), len(ids), name)
+            self._found_ids |= {*ids[given.positions[given.has_box]].tolist()}
+            words = ids.copy()
+            words[given.positions] = -1
+            spans = find_spans(prompt, self.tokenizer, words.tolist(), name)
+            placed = replace(given, positions=positions[given.positions])
+            return TokenSequence(prompt, placed, positions, spans, ids, len(pictures))
         sizes = [picture.size for picture in pictures if not isinstance(picture, Video)]
         of_images = iter(image_layouts(self.family, self.processor, sizes, self.image_settings))
         layouts: list[list[ImageLayout]] = []
@@ -527,29 +538,6 @@ class PatchGroundingProcessor:
         offsets = np.array(encoding["offset_mapping"], dtype=np.int64).reshape(-1, 2)
         spans = text_spans(prompt, offsets, segments)
         return TokenSequence(prompt, image_tokens, positions, spans, ids, len(flat))
-
-    def _read_given(
-        self,
-        name: str,
-        prompt: Prompt,
-        pictures: list[Any],
-        inputs: Mapping[str, Any],
-        positions: np.ndarray,
-        ids: np.ndarray,
-    ) -> TokenSequence:
-        """Finds the image tokens of an example by the user's function, and its texts in the other tokens."""
-        if inputs["input_ids"].shape != (1, len(ids)):  # which outputs are those of one example is not known
-            inputs, _ = self._run([prompt], [pictures], True, None)
-            if inputs["input_ids"].tolist() != [ids.tolist()]:
-                raise ValueError(f"{name}: its tokens are others in a batch than alone; give one example at a time.")
-        found = cast(Any, self.image_tokens)(ids.copy(), inputs, [picture.size for picture in pictures])
-        image_tokens = read_image_tokens(found, len(pictures), len(ids), name)
-        words = ids.copy()
-        words[image_tokens.positions] = -1
-        spans = find_spans(prompt, self.tokenizer, words.tolist(), name)
-        self._found_ids |= {*ids[image_tokens.positions[image_tokens.has_box]].tolist()}
-        image_tokens = replace(image_tokens, positions=positions[image_tokens.positions])
-        return TokenSequence(prompt, image_tokens, positions, spans, ids, len(pictures))
 
     def _expand(self, prompt: Prompt, layouts: list[list[ImageLayout]]) -> tuple[str, np.ndarray]:
         """Inserts image tokens as the processor does: the text, and (start, end, start in the prompt) of each part."""

@@ -149,14 +149,23 @@ def _hand_on(model: nn.Module, language_model: nn.Module) -> dict[nn.Module, Any
     asked: Fields = {}
 
     def take(module: nn.Module, args: tuple, kwargs: Fields) -> tuple[tuple, Fields]:
-        asked.clear()
         for name in {*kwargs} - {"attention_mask"}:
             if name.startswith("attention_"):
                 asked[name] = kwargs.pop(name)
+        asked["ids"] = kwargs.get("input_ids")
         return args, kwargs
 
     def give(module: nn.Module, args: tuple, kwargs: Fields) -> tuple[tuple, Fields]:
-        return args, kwargs | asked
+        sequences = (asked.pop("ids", None), kwargs.get("inputs_embeds"))
+        lengths = [each.shape[1] for each in sequences if each is not None]
+        if len({*lengths}) > 1:
+            raise ValueError(
+                f"{type(model).__name__}: {lengths} are the tokens of its processor and the positions that it reads; "
+                "give an id to each image token"
+            )
+        handed = kwargs | asked
+        asked.clear()
+        return args, handed
 
     return {model: take, language_model: give}
 

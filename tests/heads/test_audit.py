@@ -303,7 +303,7 @@ VILT = {"num_hidden_layers": 1, "image_size": 32, "patch_size": 16}
     "make, message",
     [
         (lambda: ViltModel(ViltConfig(**SIZES, **VILT)), "ViltModel does not use the AttentionInterface"),
-        (lambda: torch.nn.Linear(1, 1), "is not a model of transformers"),
+        (lambda: torch.nn.Linear(1, 1), "is not a transformers model"),
     ],
 )
 def test_models_that_cannot_be_read_are_refused(make, message):

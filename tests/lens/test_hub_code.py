@@ -175,3 +175,11 @@ def test_training(saved, kind):
     gradients = [part.grad.abs().sum() for part in find_language_model(model).parameters() if part.grad is not None]
     assert sum(gradients) > 0
     model.zero_grad()
+
+
+def test_a_model_that_reads_more_positions_than_tokens_is_refused(saved, monkeypatch):
+    model, patches = saved["library"]
+    embed = type(model).embed
+    monkeypatch.setattr(type(model), "embed", lambda self, *given: embed(self, *given).repeat(1, 2, 1))
+    with pytest.raises(ValueError, match="positions that it reads"), torch.no_grad():
+        look(model, patches, PICTURE, TEXT, answer=ANSWER, heads="all")

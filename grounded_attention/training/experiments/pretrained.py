@@ -101,11 +101,13 @@ def load_vlm(
         ValueError: the model cannot be loaded, is of another kind, lacks weights or has weights that are no numbers.
     """
     target = find_device(None if device == EVERYWHERE else device)
+    if model_type is None:
+        reads_image_tokens(name)
     with explained(f"--model {name}", *WRONG):
         place = _place(name)
         source, revision = split_revision(name)
         adapted = place["pretrained_model_name_or_path"] != source
-        config = AutoConfig.from_pretrained(**place)
+        config = AutoConfig.from_pretrained(**place, trust_remote_code=False)
         config = getattr(config, "thinker_config", config)  # of a model that also speaks
         check_sizes(config.to_dict(), "config.json: ")
         kind = model_type or config.model_type
