@@ -199,8 +199,8 @@ def read_by_language_model(
     part: Any = find_language_model(model)
     if part is model:
         part = next(module for module in model.modules() if isinstance(module, nn.ModuleList))[0]
-    if getattr(getattr(part, "config", None), "is_encoder_decoder", False):
-        part = part.get_encoder()
+    if patches.family.decoder is not None:
+        part = find_language_model(model.get_encoder())
     with part.register_forward_pre_hook(stop, with_kwargs=True), suppress(_Read):
         model(**inputs_on(batch, model))
     return torch.cat([states.float().cpu() for states in read], dim=-1), batch

@@ -119,7 +119,7 @@ def read_prompts(
         tokens = {name: inputs[name][example : example + 1, kept] for name in token_inputs(inputs)}
         shown = batch["region_attention_mask"][example].bool()
         regions = {name: batch[name][example : example + 1, shown] for name in REGIONS}
-        if not patches.family.is_apart:
+        if patches.family.decoder is None and patches.family.keys == "sequence":
             regions["region_positions"] = regions["region_positions"] - first
         prompts.append(Sequenced(tokens, int(kept.sum()), tuple(of_chat), tuple(words), regions))
     return inputs, prompts
@@ -246,15 +246,13 @@ class RowReader(AttentionReader):
         self._complete = True
 
     def keep(self, handed: HandedStates) -> None:
-        layer, query, key, late, apart, read = handed
+        layer, query, key, late, own, read = handed
         if layer not in self._seen or not self._complete:
             return
         first = self._seen[layer]
         length = first + query.shape[2]
-        keys = length
-        if apart:
-            keys = self._keys.get(layer, key).shape[2]
-        if key.shape[2] != keys:  # the cache has not kept all
+        keys = key.shape[2]
+        if own not in (0, length):  # the cache has not kept all
             self._complete = False
             self._parts = {}
             self._late = {}

@@ -6,7 +6,7 @@ Shapes: B batch, N image tokens of an example, n image tokens of one picture.
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -120,11 +120,6 @@ class ImageTokenFamily:
     frames: Callable[[VideoSettings], list[ImageLayout]] | None = None
     frame_token: Callable[[Any], str] = Token("video_token")
     frames_and_images: bool = True
-
-    @property
-    def is_apart(self) -> bool:
-        """Whether image tokens are no positions of the sequence of the words that read them."""
-        return self.keys == "images" or self.decoder is not None
 
     def arrange(self, images: Sequence[Sequence[Any]]) -> Sequence[Any]:
         """Returns the images of each text as the processor takes them."""
@@ -339,6 +334,10 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
 }
 
 
+IMAGE_TOKEN_FAMILIES["t5gemma2"] = replace(
+    IMAGE_TOKEN_FAMILIES["gemma3"], decoder=AnswerDecoder(Token("tokenizer.bos_token"))
+)
+
 # Types that are refused, by the reason.
 _REASONS = {
     "its image tokens are learned queries, each of which reads the whole image and has no place in it": (
@@ -348,7 +347,7 @@ _REASONS = {
         "blip", "idefics",
     ),
     "it is an encoder with a decoder: words of the answer see image tokens by cross-attention only": (
-        "pix2struct", "pp_formulanet", "t5gemma2", "udop", "vision-encoder-decoder",
+        "pix2struct", "pp_formulanet", "udop", "vision-encoder-decoder",
     ),
     "its processor puts image tokens into the prompt by itself": ("fuyu", "git"),
     "it does not answer about images with text, word by word": ("diffusion_gemma", "pi0", "shieldgemma2"),

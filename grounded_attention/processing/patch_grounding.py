@@ -164,14 +164,16 @@ class PatchGroundingProcessor:
         return self.processor.tokenizer
 
     def check_model(self, config: Any) -> None:
-        """Raises a ValueError if the vision tower of a model, by its configuration, has other patches than known."""
+        """Raises a ValueError if a model, by its configuration, is of another type or has other patches than known."""
+        if getattr(config, "is_encoder_decoder", False) is not (self.family.decoder is not None):
+            raise ValueError(
+                f"the processor is that of another type: PatchGroundingProcessor(processor, {config.model_type!r})"
+            )
         if self.family.keys == "images":
             size = config.vision_config.patch_size
-            known = ImageSettings(self.processor, {}, 1, 1, True).get("patch_size", MLLAMA_PATCH)
-            if size != known:
+            if size != getattr(self.processor.image_processor, "patch_size", MLLAMA_PATCH):
                 raise ValueError(
-                    f"the model has patches of {size} pixels, its processor of {known}: set "
-                    f"processor.image_processor.patch_size = {size}"
+                    f"the model has other patches than known: set processor.image_processor.patch_size = {size}"
                 )
 
     def box_dialect(self, image: Any = None, name: str | None = None) -> BoxDialect:
@@ -291,8 +293,9 @@ class PatchGroundingProcessor:
         sequences = [self._read(i, prompts[i], pictures[i], inputs, specials, places) for i in range(len(prompts))]
         if self.family.decoder is not None:
             written = [str(prompt.decoder) for prompt in prompts]
-            right = {"padding": True, "padding_side": "right", "return_tensors": "pt"}
-            decoded = self.tokenizer(written, add_special_tokens=False, **right)
+            decoded = self.tokenizer(
+                written, padding=True, padding_side="right", add_special_tokens=False, return_tensors="pt"
+            )
             inputs |= {f"decoder_{name}": decoded[name] for name in ("input_ids", "attention_mask")}
         ids = inputs[word_inputs(inputs)[0]].numpy()
         data, dropped = self.ground(sequences, ids, examples)

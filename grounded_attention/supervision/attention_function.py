@@ -55,6 +55,11 @@ class SupervisedAttention(NamedTuple):
     call: Any = None  # the `AttentionCall` that made it, if the model describes its calls
     layer: int | None = None  # in the model, of a report without `call`
 
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, tuple):  # T5Gemma 2 parts the maps of its merged attention
+            return self
+        return tuple.__getitem__(self, index)
+
     @property
     def pairs(self) -> tuple[AttentionPair | None, ...]:
         """The attention of each query (rows, columns); None for a query that this call cannot answer.
@@ -74,13 +79,8 @@ def layer_numbers(reports: Sequence[SupervisedAttention]) -> list[int]:
 
 def reads_other_sequence(module: nn.Module) -> bool:
     """Whether the keys of an attention module are not positions of the sequence of its queries (cross-attention)."""
-    named = "CrossAttention" in type(module).__name__ or getattr(module, "reads_encoder", False)
-    return named or bool(getattr(module, "is_cross_attention", False))
-
-
-def reads_image(module: nn.Module) -> bool:
-    """Whether the keys of an attention module have the image, as `supervise` says of its model."""
-    return getattr(module, "keys_have_image", not reads_other_sequence(module))
+    named = any(part in type(module).__name__ for part in ("CrossAttention", "MergedAttention"))
+    return named or getattr(module, "reads_encoder", False) or bool(getattr(module, "is_cross_attention", False))
 
 
 def supervised_implementation(model_or_config: Any) -> str:
@@ -246,6 +246,7 @@ def _supervised(implementation: str) -> Callable:
         attention_plans: RowPlans | None = None,
         attention_states: bool = False,
         attention_seeing: Tensor | None = None,  # (B, 1, N, 1), 0 for words of Mllama that see no image
+        attention_encoded: Tensor | None = None,  # (B, K, D), whose keys are behind those of T5Gemma 2's decoder
         output_attentions: bool | None = None,  # not passed on, because the back ends warn about it
         **kwargs: Any,
     ) -> tuple[Tensor, SupervisedAttention | None]:
@@ -262,8 +263,15 @@ def _supervised(implementation: str) -> Callable:
         sinks = kwargs.get("s_aux", kwargs.get("sinks"))
         bias = kwargs.get("position_bias")
         rule = (kwargs.get("softcap"), sinks)
-        key_mask = attention_mask if bias is None else BiasedMask(attention_mask, bias)
+        key_mask: Any = attention_mask if bias is None else BiasedMask(attention_mask, bias)
         apart = reads_other_sequence(module)
+        own = 0 if apart else key.shape[2]
+        keys = key
+        if apart and attention_encoded is not None:
+            own = key.shape[2] - attention_encoded.shape[1]
+        if apart and own:  # columns are positions of the encoder
+            keys = key.roll(-own, 2)
+            key_mask = key_mask.roll(-own, -1)
         if apart and attention_seeing is not None:
             key_mask = attention_mask.masked_fill(attention_seeing == 0, torch.finfo(attention_mask.dtype).min)
 
@@ -278,25 +286,26 @@ def _supervised(implementation: str) -> Callable:
                 )
             return causal
 
-        if reader is not None and reads_image(module):
+        has_image = getattr(module, "keys_have_image", not apart)  # as `supervise` says of the model
+        if reader is not None and has_image:
             sees_all = key_mask is None and (kwargs.get("sliding_window") or key.shape[2]) >= key.shape[2]
             late = (factor, *rule) if sees_all and not apart else ()
 
             def read(asked: Sequence[AttentionQuery], plans: RowPlans | None) -> list[RowStates]:
-                return read_rows(query, key, asked, factor, key_mask, hides_later(), plans, True, *rule)
+                return read_rows(query, keys, asked, factor, key_mask, hides_later(), plans, True, *rule)
 
             layer: Any = module.layer_idx
-            reader.keep(HandedStates(layer, query, key, late, apart, read))
+            reader.keep(HandedStates(layer, query, keys, late, own, read))
         reports = attention_layers is None or module.layer_idx in attention_layers
         # A described call names its streams.
-        reports = reports and (attention_call is not None or reads_image(module))
+        reports = reports and (attention_call is not None or has_image)
         if reports and (attention_queries or attention_mean):
             # Before the back end: autograd then adds the gradients of few rows to those of the back end in place.
             causal = hides_later()
             if isinstance(attention_queries, Mapping):
                 attention_queries = tuple(attention_queries.values())
             request = (attention_queries, attention_share, attention_mean, attention_call, attention_plans)
-            report = _observe(query, key, key_mask, factor, causal, *request, attention_states, *rule)
+            report = _observe(query, keys, key_mask, factor, causal, *request, attention_states, *rule)
             if attention_call is None:
                 report = report._replace(layer=getattr(module, "layer_idx", None))
         output = _run_back_end(

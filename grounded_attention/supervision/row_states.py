@@ -32,7 +32,7 @@ class HandedStates(NamedTuple):
     query: Tensor  # (B, H, N, d)
     key: Tensor  # (B, G, M, d)
     late: tuple[Any, ...]  # how a token that sees all keys scores, see `late_states`; () if it does not
-    apart: bool  # whether the keys are no positions of the queries' sequence
+    own: int  # how many of the keys are positions of the queries' sequence
     read: Callable[..., list["RowStates"]]  # reads any rows, from queries and plans
 
 

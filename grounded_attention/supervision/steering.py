@@ -103,7 +103,8 @@ def _check(model: Any, back_end: str, modules: Sequence[Any], strength: float) -
     if not math.isfinite(strength):
         raise ValueError(f"strength={strength}, expected a finite number")
     apart = reads_image_apart(model)
-    other = [module.layer_idx for module in modules if reads_other_sequence(module) is not apart]
+    alike = [each for each in modules if reads_other_sequence(each) is apart and "Merged" not in type(each).__name__]
+    other = [module.layer_idx for module in modules if module not in alike]
     if other:
         raise ValueError(
             f"layers {other} of {type(model).__name__} attend to another sequence than that of the image "

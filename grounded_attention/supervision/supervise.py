@@ -25,8 +25,9 @@ from .attention_function import reads_other_sequence, supervised_implementation
 
 # Causal models in which an image and its prompt attend to each other.
 PREFIX_MODELS = ("paligemma",)
-# The argument of Mllama that says which words see an image.
+# The argument of Mllama that says which words see an image, and that of decoders that are given an encoder's states.
 SEEING = "full_text_row_masked_out_mask"
+ENCODED = "encoder_hidden_states"
 
 
 class Supervision(AbstractContextManager["Supervision"]):
@@ -103,14 +104,12 @@ def supervise(model: nn.Module) -> Supervision:
             "supervised"
         )
     others = {*unwrap_model(model).modules()} - {*language_model.modules()}
-    described = getattr(unwrap_model(model).config, "grounding_calls", None) is not None
-    if not described:
-        with_image = image_attention(language_model)
-        for module in numbered_attention(language_model):
-            module.keys_have_image = module in with_image
+    apart = reads_image_apart(model)
+    for module in numbered_attention(language_model):
+        module.keys_have_image = reads_other_sequence(module) is apart
     hooks: dict[nn.Module, Any] = {}
-    if SEEING in inspect.signature(language_model.forward).parameters:
-        hooks[language_model] = _show_rows_without_image
+    if {SEEING, ENCODED} & inspect.signature(language_model.forward).parameters.keys():
+        hooks[language_model] = _name_keys
     for each in others:
         if isinstance(each, PreTrainedModel) and language_model not in each.modules():
             hooks[each] = _drop_request
@@ -124,12 +123,12 @@ def _drop_request(module: nn.Module, args: tuple, kwargs: Fields) -> tuple[tuple
     return args, {name: value for name, value in kwargs.items() if name != "output_attentions"}
 
 
-def _show_rows_without_image(module: nn.Module, args: tuple, kwargs: Fields) -> tuple[tuple, Fields]:
-    """The mask of Mllama shows all of an image to words before it: which rows see it is handed on beside the mask."""
-    seeing = kwargs.get(SEEING)
-    if seeing is None:
-        return args, kwargs
-    return args, {**kwargs, "attention_seeing": seeing}
+def _name_keys(module: nn.Module, args: tuple, kwargs: Fields) -> tuple[tuple, Fields]:
+    """Hands on which words see an image (Mllama's mask shows it to those before it too), and an encoder's states."""
+    for name, given in (("attention_seeing", SEEING), ("attention_encoded", ENCODED)):
+        if kwargs.get(given) is not None:
+            kwargs = {**kwargs, name: kwargs[given]}
+    return args, kwargs
 
 
 def is_others(model: Any) -> bool:
@@ -253,16 +252,15 @@ def find_calls(model: Any) -> tuple[AttentionCall, ...]:
             return one_stream_calls(text.num_hidden_layers, text.num_attention_heads)
     language_model = find_language_model(model)
     text = language_model.config
-    modules = image_attention(language_model)
+    apart = reads_image_apart(model)
+    modules = [each for each in numbered_attention(language_model) if reads_other_sequence(each) is apart]
     heads = {module.layer_idx: head_count(module, text) for module in modules}
     if len(heads) < len(modules) or min(heads, default=0) < 0:
         raise ValueError(
             f"{type(language_model).__name__} has attention modules with the layer indices "
             f"{sorted(module.layer_idx for module in modules)}, expected each once: its heads cannot be told apart"
         )
-    streams = (SEQUENCE, SEQUENCE)
-    if any(map(reads_other_sequence, modules)):
-        streams = (TEXT, REGIONS)
+    streams = (TEXT, REGIONS) if apart else (SEQUENCE, SEQUENCE)
     calls = [AttentionCall(f"layer {layer}", *streams, heads[layer]) for layer in sorted(heads)]
     return tuple(calls) or one_stream_calls(text.num_hidden_layers, text.num_attention_heads)
 
@@ -291,13 +289,6 @@ def numbered_attention(language_model: nn.Module) -> list[Any]:
         if "ALL_ATTENTION_FUNCTIONS" in getattr(code, "co_names", ()):
             supervised.append(module)
     return supervised
-
-
-def image_attention(language_model: nn.Module) -> list[Any]:
-    """The attention modules whose keys have the image: cross-attention where the model has it, or else all."""
-    modules = numbered_attention(language_model)
-    crossing = [module for module in modules if reads_other_sequence(module)]
-    return crossing or modules
 
 
 def reads_image_apart(model: Any) -> bool:

@@ -20,14 +20,13 @@ from grounded_attention.heads.heads_file import ChosenHeads
 from grounded_attention.heads.measure import Measurement
 from grounded_attention.heads.ranking import evaluate_heads, rank_heads
 from grounded_attention.heads.table import MEASURES, HeadCounts
-from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.supervision import layer_losses, row_states
 from grounded_attention.supervision.head_masking import attention_modules
 from grounded_attention.supervision.supervise import find_language_model, head_layers
 from tests.helpers.tiny_vlm_examples import examples, pictures
 from tests.helpers.tiny_vlm_models import image_maps, make_pair
-from tests.helpers.tiny_vlm_processors import ANSWERERS, PROCESSORS, meant
+from tests.helpers.tiny_vlm_processors import ANSWERERS, PROCESSORS, meant, wrap
 
 COUNT = 3
 QUESTION = "what is this ?"
@@ -52,7 +51,7 @@ def spans_of(example, words):
 @torch.no_grad()
 def scores_by_hand(model, processor, words, instruction):
     """Of each phrase, layer and head, one text at a time, from eager maps."""
-    grounding = PatchGroundingProcessor(processor)
+    grounding = wrap(processor, model.config.model_type)
     images = pictures(COUNT)
     decoder = find_language_model(model)
     before = decoder.config._attn_implementation
@@ -100,7 +99,7 @@ def test_scores_equal_loops_over_eager_maps(model_type, words, instruction):
     expected = scores_by_hand(model, processor, words, instruction)
     settings = {"words": words, "instruction": instruction, "count": 2}
     settings["batch_size"] = 1 if model_type in ("hunyuan_vl", "emu3") else 8  # padding changes what these compute
-    ranking = rank((model, processor), **settings)
+    ranking = rank((model, wrap(processor, model_type)), **settings)
     layers = head_layers(model)
     for name, values in expected.items():
         by_image = values[::2] + values[1::2]  # each image has two phrases

@@ -3,10 +3,9 @@
 
 import numpy as np
 
-from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision.supervise import find_language_model
 from tests.helpers.tiny_vlm_models import image_maps, make_model
-from tests.helpers.tiny_vlm_processors import ANSWERERS, make_processor
+from tests.helpers.tiny_vlm_processors import ANSWERERS, make_processor, wrap
 
 
 def make_batch(model_type, padding_side):
@@ -20,7 +19,7 @@ def make_batch(model_type, padding_side):
     cat = {"sentence": 0, "start": 21, "end": 30, "boxes": [[0.41, 0.4, 0.42, 0.45], [0.0, 0.5, 0.5, 1.0]]}
     balls = {"sentence": 0, "start": 4, "end": 13, "boxes": [[0.0, 0.0, 0.6, 1.0]], "image": 1}
     texts = ["a dog runs after the small cat .", "two red balls"]
-    grounding = PatchGroundingProcessor(processor)
+    grounding = wrap(processor, model_type)
     if model_type in ANSWERERS:
         answered = [[{**each, "sentence": 1, "image": 0} for each in phrases] for phrases in ([dog, cat], [balls])]
         batch = grounding(["what is this ?"] * 2, texts, images=[images[:1], images[1:2]], phrases=answered)

@@ -18,6 +18,7 @@ from transformers import PreTrainedTokenizerFast
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
 from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES, get_image_token_family
+from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from tests.helpers.fake_torchvision import import_with_torchvision
 from tests.helpers.tiny_vlm_relatives import (
     CLASS_TOKEN,
@@ -277,6 +278,11 @@ def make_processor(model_type, padding_side="right", byte_pairs=False, backend="
 def placeholder(processor):
     """The token that stands for an image in a prompt."""
     return get_image_token_family(processor).placeholder(processor)
+
+
+def wrap(processor, model_type):
+    """The processor for places of patches; types with a decoder are not found by the class of their processor."""
+    return PatchGroundingProcessor(processor, model_type if model_type in ANSWERERS else None)
 
 
 def add_videos(processor, model_type):

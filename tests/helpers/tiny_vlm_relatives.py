@@ -590,6 +590,16 @@ RELATIVES = {
          "is_encoder_decoder": True},
         {"post_processor_config": {task: {"pattern": "", "area_threshold": 0.0} for task in FLORENCE_TASKS}},
     ),
+    "t5gemma2": Relative(
+        "gemma3.Gemma3",
+        {"size": SQUARE},
+        {"encoder": {"text_config": {**TEXT, **WINDOW, "query_pre_attn_scalar": 8, "num_hidden_layers": 1,
+                                     "layer_types": ["full_attention"]},
+                     "vision_config": SIGLIP, "mm_tokens_per_image": 4},
+         "decoder": {**TEXT, **WINDOW, "query_pre_attn_scalar": 8}},
+        {"image_seq_length": 4},
+        folder="gemma3",
+    ),
     "mllama": Relative(
         "mllama.Mllama",
         {"size": SQUARE, "max_image_tiles": 4},

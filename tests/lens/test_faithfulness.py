@@ -47,7 +47,7 @@ def log_probability(answer, image, number):
         logits = model(**alone.whole.inputs).logits[0].double()
     total = 0.0
     for place in alone.whole.words[number].rows:
-        token = alone.whole.inputs["decoder_input_ids" if patches.answer_prefix else "input_ids"][0, place]
+        token = alone.whole.inputs["decoder_input_ids" if patches.family.decoder else "input_ids"][0, place]
         total += float(logits[place - 1].softmax(-1)[token].log())
     return total
 

@@ -94,10 +94,10 @@ def make_pictures(sizes, generator):
     return [generator.integers(0, 120, (height, width, 3), dtype=np.uint8) for width, height in sizes]
 
 
-def embeddings(model, processor, examples, settings):
+def embeddings(model, processor, examples, settings, known=None):
     """What the language model reads at every position, or of the image apart, (B, N, D), and the input ids."""
     image = placeholder(processor)
-    family = get_image_token_family(processor)
+    family = get_image_token_family(processor, known)
     prompt = f"a {image} dog " + f"{image} the" * (len(examples[0]) - 1)
     if family.decoder is not None and family.decoder.prompt is not None:
         prompt = "a dog"  # the processor adds the image
@@ -117,7 +117,7 @@ def embeddings(model, processor, examples, settings):
     language = find_language_model(model)
     part = language if language is not model else model.model.layers[0]
     if family.decoder is not None:
-        part = language.get_encoder()
+        part = find_language_model(model.get_encoder())
     hook = part.register_forward_pre_hook(stop, with_kwargs=True)
     words = {"padding": True, "return_tensors": "pt"}
     with torch.no_grad(), hook:
@@ -178,8 +178,9 @@ def test_pixels_inside_a_box_change_the_tokens_of_that_place(model_type, sizes, 
         file = sys.modules[type(processor.image_processor).__module__]
         monkeypatch.setattr(file, "PILImageResampling", SimpleNamespace(BICUBIC=Image.Resampling.NEAREST))
     pictures = make_pictures(sizes, generator)
-    _, ids = embeddings(model, processor, [pictures], settings)
-    (tokens,) = locate_image_tokens(processor, ids, [sizes], image_settings=settings)
+    known = model_type if model_type in ANSWERERS else None
+    _, ids = embeddings(model, processor, [pictures], settings, known)
+    (tokens,) = locate_image_tokens(processor, ids, [sizes], known, image_settings=settings)
     areas = choose_areas(tokens, sizes, generator)
     examples = [pictures]
     factors = (-1, -0.5, -1.5) if model_type in CODED else (-1,)  # a brighter patch may be normalised away
@@ -188,7 +189,7 @@ def test_pixels_inside_a_box_change_the_tokens_of_that_place(model_type, sizes, 
             changed = [picture.copy() for picture in pictures]
             changed[image][y1:y2, x1:x2] = 255 + factor * changed[image][y1:y2, x1:x2].astype(float)
             examples.append(changed)
-    embedded, _ = embeddings(model, processor, examples, settings)
+    embedded, _ = embeddings(model, processor, examples, settings, known)
     # The rows of a batch differ by rounding.
     differs = ((embedded[1:] - embedded[:1]).abs().amax(-1) > 1e-5).numpy()
     differs = differs.reshape(len(factors), len(areas), -1).any(axis=0)

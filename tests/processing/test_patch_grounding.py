@@ -21,7 +21,7 @@ from grounded_attention.processing.phrase import Phrase
 from tests.helpers.closeness import assert_same
 from tests.helpers.processing_helpers import span
 from tests.helpers.tiny_vlm_models import make_model
-from tests.helpers.tiny_vlm_processors import ANSWERERS, PROCESSORS, make_processor, placeholder, type_of
+from tests.helpers.tiny_vlm_processors import ANSWERERS, PROCESSORS, make_processor, placeholder, type_of, wrap
 
 FIRST = "a dog runs after the small cat ."
 SECOND = "two red balls"
@@ -345,7 +345,7 @@ def test_words_of_a_decoder_are_those_of_its_answer(model_type):
     """Its inputs are the labels that transformers shifts to the right; the prompt is that of the processor alone."""
     processor = make_processor(model_type, padding_side="left")
     model = make_model(model_type, processor.tokenizer)
-    patches = PatchGroundingProcessor(processor)
+    patches = wrap(processor, model_type)
     phrases = [[{"text": "a", "sentence": 0}, {"text": "small cat"}], [{"text": "balls"}]]
     questions = ["what is this near a dog", "what is"]
     answers = ["the small cat", "two red balls near a dog"]

@@ -10,7 +10,6 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
 from grounded_attention.families import FAMILIES
 from grounded_attention.heads.boxes import box_columns
-from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision import supervise
 from grounded_attention.supervision.head_masking import attention_modules, mask_heads
 from grounded_attention.supervision.method import observed_layers
@@ -21,7 +20,7 @@ from tests.helpers.tiny_visualbert import make_model as make_visualbert
 from tests.helpers.tiny_vl_bert import make_model as make_vl_bert
 from tests.helpers.tiny_vlm_examples import TEXTS, pictures
 from tests.helpers.tiny_vlm_models import make_model
-from tests.helpers.tiny_vlm_processors import ANSWERERS, PROCESSORS, make_processor
+from tests.helpers.tiny_vlm_processors import ANSWERERS, PROCESSORS, make_processor, wrap
 
 HEADS = [(1, 0), (1, 3)]
 
@@ -29,7 +28,7 @@ HEADS = [(1, 0), (1, 3)]
 def make_batch(model_type, count=2):
     """A model, its inputs, and the whole batch."""
     processor = make_processor(model_type, "left")
-    grounding = PatchGroundingProcessor(processor)
+    grounding = wrap(processor, model_type)
     texts = [list(TEXTS[:count])]
     if model_type in ANSWERERS:
         texts = [["what is this ?"] * count, *texts]
@@ -175,6 +174,10 @@ def test_reported_rows_are_steered_too(model_type):
     if reads_image_apart(model):  # all rows
         after *= 0
     target = SteeredColumns(columns[:, :3], after)
+    if model_type == "t5gemma2":
+        with pytest.raises(ValueError, match="cross-attention"), steer_heads(model, [(1, 2)], target, 2.0):
+            pass
+        return
     kinds = getattr(find_language_model(model).config, "layer_types", None) or ["full_attention"] * 9
     layers = head_layers(model)
     layer = max(one for one in layers if kinds[one] != "sliding_attention")
