@@ -343,11 +343,9 @@ _REASONS = {
     "its image tokens are learned queries, each of which reads the whole image and has no place in it": (
         "aria", "blip-2", "idefics2", "instructblip", "instructblipvideo", "kosmos-2", "kosmos-2.5", "deepseek_ocr2",
     ),
-    "its words read the image by cross-attention, so that no token of their sequence has a place in it": (
-        "blip", "idefics",
-    ),
-    "it is an encoder with a decoder: words of the answer see image tokens by cross-attention only": (
-        "pix2struct", "pp_formulanet", "udop", "vision-encoder-decoder",
+    "its words read the image by cross-attention that is not on the attention interface of transformers": ("blip",),
+    "its words read the image by cross-attention, and which part of it each key shows is not known here": (
+        "idefics", "pix2struct", "pp_formulanet", "udop", "vision-encoder-decoder",
     ),
     "its processor puts image tokens into the prompt by itself": ("fuyu", "git"),
     "it does not answer about images with text, word by word": ("diffusion_gemma", "pi0", "shieldgemma2"),
