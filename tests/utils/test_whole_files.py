@@ -4,7 +4,6 @@
 import errno
 import json
 import os
-import threading
 from contextlib import nullcontext, suppress
 
 import pytest
@@ -146,25 +145,6 @@ def test_two_processes_that_write_one_file_do_not_mix(old, monkeypatch):
             second.write_text("second")
         assert old.read_text() == "second"
     assert old.read_text() == "first"
-
-
-def test_a_reader_beside_a_writer_never_finds_a_part(old):
-    contents = {"old", *("x" * (1 << 16) + str(number) for number in range(50))}
-    seen = set()
-    done = threading.Event()
-
-    def read():
-        while not done.is_set():
-            seen.add(old.read_text())
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    for content in sorted(contents):
-        write_text(old, content)
-    done.set()
-    reader.join()
-    assert seen
-    assert seen <= contents
 
 
 def test_every_kind_of_content(tmp_path):
