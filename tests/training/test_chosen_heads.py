@@ -9,6 +9,7 @@ import torch
 from numpy.testing import assert_allclose
 from torch.testing import assert_close
 
+from grounded_attention.heads.attention_grounding import AttentionGrounding
 from grounded_attention.supervision import get_method
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.chosen_heads import (
@@ -68,16 +69,6 @@ def test_the_heads_of_a_file_are_supervised(tmp_path):
     (tmp_path / "heads.json").write_text(FILE.replace('["0", "1"]', '["0", "1", "2"]'))
     with pytest.raises(RecipeError, match="3 layers of 3 heads"):  # of another model, with indices that fit
         supervise_chosen(recipe, MEASURED)
-
-
-def test_best_and_worst_are_the_ends_of_one_order():
-    accuracy = np.random.default_rng(0).integers(0, 5, (4, 6)) / 5  # with ties
-    for k in range(1, 24):
-        best = HeadChoice("best", k).pick(accuracy)
-        worst = HeadChoice("worst", 24 - k).pick(accuracy)
-        assert len(best) == k
-        assert not set(best) & set(worst)
-        assert min(accuracy[p] for p in best) >= max(accuracy[p] for p in worst)
 
 
 @pytest.mark.parametrize(
@@ -141,14 +132,6 @@ def test_only_the_chosen_head_learns():
     assert second is None
 
 
-def test_all_pairs_equal_all_heads():
-    model = tiny_model(initializer_range=0.3)
-    batch = tiny_batch(6)
-    pairs = losses_of(model, get_method("direct", heads=[[0, 0], [0, 1], [1, 0], [1, 1]]), batch)
-    for name, (total, _) in losses_of(model, get_method("direct"), batch).items():
-        assert_close(pairs[name][0], total)
-
-
 def test_pairs_round_trip():
     method = get_method("direct", heads=[(1, 0), [0, 1], (1, 0)])
     config = json.loads(json.dumps(method.get_config_dict()))
@@ -183,40 +166,24 @@ def test_pairs_that_a_model_does_not_have_are_refused(pair, words):
 # The measurement
 
 
-def accuracy_by_loops(model, rows, table):
-    """Of every head, over plain attention maps, example by example."""
-    model.set_attn_implementation("eager")
-    collator = Collator(TASKS["vgp"], tiny_processor(), table)
-    hits = 0
-    words = 0
-    for row in rows:
-        batch = collator([row])
-        given = {name: batch[name] for name in TASKS["vgp"].model_inputs if name in batch}
-        with torch.no_grad():
-            maps = torch.stack(model(**given, output_attentions=True).attentions)[:, 0]  # (L, H, N, N)
-        width = batch["input_ids"].shape[1]
-        for token in range(width):
-            gold = batch["phrase_regions"][0][batch["phrase_mask"][0][:, token]].any(0)
-            if gold.any():
-                regions = maps[:, :, token, width + 1 : width + len(gold)]  # without the whole image
-                hits = hits + gold[1:][regions.argmax(-1)].double()
-                words = words + 1
-    return (hits / words).numpy(), words
-
-
-def test_the_measurement_equals_counting(tmp_path):
+def test_the_measurement_is_that_of_gold_regions(tmp_path):
     table = tiny_table(8)
     rows = tiny_rows(table)
     model = tiny_model(num_hidden_layers=3, initializer_range=0.5).eval()
     trainer = make_trainer(tmp_path, "none", model=model, rows=rows)
     trainer.data_collator.labels = "random"  # what heads are measured by is gold all the same
-    expected, words = accuracy_by_loops(model, rows, table)
     model.set_attn_implementation("supervised_sdpa")
+    batch = Collator(TASKS["vgp"], tiny_processor(), table)(list(rows))
+    given = {name: batch[name] for name in TASKS["vgp"].model_inputs if name in batch}
+    metric = AttentionGrounding()
+    with torch.no_grad():
+        metric.update(model(**given, **metric.forward_kwargs(batch)), batch)
+    expected = metric.compute(metric.state())
     found = measure_heads(trainer, seed=0)
-    assert found["tokens"] == words
+    assert found["tokens"] == expected["text_to_region_tokens"]
     assert found["rows"] == len(rows) == 16
-    assert_allclose(found["accuracy"], expected, atol=1e-9)
-    assert len(np.unique(expected)) > 2
+    assert_allclose(found["accuracy"], expected["text_to_region_by_head"], atol=1e-9)
+    assert len(np.unique(found["accuracy"])) > 2
 
 
 def test_nothing_grounded_can_not_be_measured(tmp_path):
