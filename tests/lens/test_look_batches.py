@@ -68,26 +68,20 @@ def test_answers_end_apart():
         {"rows": "before", "heads": HEADS},
         {"again": True, "heads": HEADS},
         {"num_beams": 2, "num_return_sequences": 2, "heads": HEADS},
+        {"answer": ANSWERS, "form": "plain"},
+        {"answer": ["", *ANSWERS[1:]]},
     ],
 )
 def test_options_are_those_of_single_looks(options):
-    """Forms that are read one by one, and beams."""
+    """Forms that are read one by one, beams and given answers."""
     options = words_only(LLAVA[1]) | options
     lenses = look(*LLAVA, IMAGES, TEXTS, **options)
-    for image, text, lens in zip(IMAGES, TEXTS, lenses, strict=True):
-        alone = look(*LLAVA, image, text, **options)
+    answers = options.pop("answer", [None] * len(TEXTS))
+    for image, text, answer, lens in zip(IMAGES, TEXTS, answers, lenses, strict=True):
+        alone = look(*LLAVA, image, text, answer=answer, **options)
         assert_equal(lens, alone)
         if "again" in options:
             assert_equal(lens.second, alone.second)
-
-
-@pytest.mark.parametrize("form", ["plain", "contribution"])
-def test_answers_may_be_given(form):
-    options = words_only(LLAVA[1])
-    given = [*ANSWERS[:2], "", *ANSWERS[3:]]
-    lenses = look(*LLAVA, IMAGES, TEXTS, answer=given, form=form, **options)
-    for image, text, answer, lens in zip(IMAGES, TEXTS, given, lenses, strict=True):
-        assert_equal(lens, look(*LLAVA, image, text, answer=answer, form=form, **options))
 
 
 def test_several_images_conversations_and_videos():
