@@ -21,9 +21,9 @@ FLOOR = 1e-8
 # Localization Heads: what is less above the mean is noise; a head may light this much of the last row.
 NOISE = 1e-3
 BOTTOM = 0.05
-# ViCrop: sides of windows, as parts of the smallest one, and its pixels.
+# ViCrop: sides of windows, as parts of the smallest one, and its part of the shorter side of the image.
 RATIOS = (1.0, 1.2, 1.4, 1.6, 1.8, 2.0)
-SIDE = 336  # pixels
+WINDOW = 1 / 3
 
 
 def relative(attention: Tensor, neutral: Tensor) -> Tensor:
@@ -111,7 +111,7 @@ def localization_heads(
     return chosen
 
 
-def crop_box(attention: np.ndarray, size: tuple[int, int], side: float = SIDE) -> tuple[int, int, int, int]:
+def crop_box(attention: np.ndarray, size: tuple[int, int], side: float | None = None) -> tuple[int, int, int, int]:
     """Finds the part of an image that holds the attention, by the rule of ViCrop (arXiv 2502.17422).
 
     Windows of 1, 1.2 ... 2 times `side` move over the map. Of each size the place with the largest sum competes by how
@@ -120,14 +120,16 @@ def crop_box(attention: np.ndarray, size: tuple[int, int], side: float = SIDE) -
     Args:
         attention (`np.ndarray`): (Y, X) attention on a grid over the whole image, not negative.
         size (`tuple[int, int]`): width and height of the image in pixels.
-        side (`float`, *optional*, defaults to 336): side of the smallest window in pixels, the size that the vision
-            tower sees.
+        side (`float`, *optional*): side of the smallest window in pixels, by default a third of the image's shorter
+            side (of ViCrop the size that the vision tower sees, which was worse on scenes: docs/results.md).
 
     Returns:
         `tuple[int, int, int, int]`: x1, y1, x2, y2 in pixels; the whole image if the smallest window covers it.
     """
     values = np.asarray(attention, dtype=np.float64)
     width, height = size
+    if side is None:
+        side = WINDOW * min(size)
     rows, columns = values.shape
     cell = np.array([width / columns, height / rows])
     sums = np.pad(values.cumsum(0).cumsum(1), ((1, 0), (1, 0)))

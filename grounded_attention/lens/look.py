@@ -36,7 +36,7 @@ from .exchanges import (
     read_rows_option,
     ready,
 )
-from .forms import SIDE, crop_box, relative
+from .forms import crop_box, relative
 from .prompts import Pictures, prompt_texts, read_chat
 from .sequences import RowReader, Sequenced, add_answer, generate_and_read, read_prompt, words_before
 from .word_maps import Lens
@@ -216,13 +216,10 @@ def _where_to_crop(
     place = max(range(len(steps)), key=lambda step: float(ratio[prompt.token_images == step].sum()))
     shown = prompt.token_images == place
     grid = TokenGrid.of_tokens(prompt.batch["region_boxes"][0], shown)
-    image_processor = getattr(patches.processor, "image_processor", None)
-    settings = getattr(image_processor, "crop_size", None) or getattr(image_processor, "size", None) or {}
-    side = settings.get("height") or SIDE
     # The grid covers a part of the image where the model sees a part.
     width, height = lens.images[place].size
     x1, y1, x2, y2 = (edge * scale for edge, scale in zip(grid.frame, (width, height) * 2, strict=True))
-    box = crop_box(grid.maps(ratio * shown).numpy(), (round(x2 - x1), round(y2 - y1)), side)
+    box = crop_box(grid.maps(ratio * shown).numpy(), (round(x2 - x1), round(y2 - y1)))
     left, top, right, bottom = (int(edge + low) for edge, low in zip(box, (x1, y1) * 2, strict=True))
     return place, (max(left, 0), max(top, 0), min(right, width), min(bottom, height))
 

@@ -19,6 +19,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from grounded_attention.lens.batches import read_batch
 from grounded_attention.lens.exchanges import NEUTRAL
+from grounded_attention.lens.forms import WINDOW
 from grounded_attention.lens.look import look
 from grounded_attention.lens.page import lens_page
 from grounded_attention.lens.sequences import (
@@ -449,12 +450,16 @@ def test_attention_that_is_no_number_is_not_shown(options):
         look(model, processor, PICTURE, TEXT, **options)
 
 
-def test_asking_again_crops_the_first_image():
-    lens = look(*make_pair("qwen2_5_vl"), picture(640, 480), TEXT, again=True, max_new_tokens=2)
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "llava_padded", "idefics3"])
+@pytest.mark.parametrize("scale", [1, 3])
+def test_asking_again_crops_a_part_of_the_first_image(family, scale):
+    """Whatever the settings of the image processor, and how many pixels the image has."""
+    lens = look(*make_pair(family), picture(320 * scale, 240 * scale), TEXT, again=True, max_new_tokens=2)
     x1, y1, x2, y2 = lens.crop
-    assert 0 <= x1 < x2 <= 640
-    assert 0 <= y1 < y2 <= 480
-    assert [image.size for image in lens.second.images] == [(640, 480), (x2 - x1, y2 - y1)]
+    assert 0 <= x1 < x2 <= 320 * scale
+    assert 0 <= y1 < y2 <= 240 * scale
+    assert WINDOW * 240 * scale - 2 <= min(x2 - x1, y2 - y1) <= max(x2 - x1, y2 - y1) <= 2 * WINDOW * 240 * scale
+    assert [image.size for image in lens.second.images] == [(320 * scale, 240 * scale), (x2 - x1, y2 - y1)]
 
 
 @pytest.mark.parametrize("family", ["qwen3_vl", "internvl"])
