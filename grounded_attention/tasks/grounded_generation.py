@@ -96,7 +96,7 @@ def region_word_loss(outputs: Any, batch: Batch) -> Tensor:
     inputs of the language model, times 20, and the softmax over the words. Each word of the phrase is a target. The
     other words are those of the same batch of one process, so with accumulation or more processes the loss is another.
     """
-    if "cross_attention_mask" in batch:
+    if {"cross_attention_mask", "decoder_input_ids"} & batch.keys():
         raise ValueError("the loss of region words reads image tokens of the sequence, which this model has not")
     states = outputs.hidden_states[0].float()
     if states.shape[:2] != batch["input_ids"].shape:  # Gemma 3n: streams made from the first one

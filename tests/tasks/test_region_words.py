@@ -73,8 +73,11 @@ def by_loops(states, batch):
     return sum(losses), len(losses)
 
 
+ONE_SEQUENCE = {name for name, each in IMAGE_TOKEN_FAMILIES.items() if each.keys == "sequence" and not each.decoder}
+
+
 # The task needs a chat template, which PaliGemma has not.
-@pytest.mark.parametrize("model_type", sorted(set(IMAGE_TOKEN_FAMILIES) - {"paligemma"}))
+@pytest.mark.parametrize("model_type", sorted(ONE_SEQUENCE - {"paligemma"}))
 def test_the_loss_by_loops_and_its_gradients(model_type):
     processor = PatchGroundingProcessor(make_processor(model_type))
     model = make_model(model_type, processor.tokenizer).eval()

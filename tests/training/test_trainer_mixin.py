@@ -14,12 +14,13 @@ from trl import SFTConfig, SFTTrainer
 from grounded_attention.processing.grounded_batch import DroppedPhrase
 from grounded_attention.supervision import get_method
 from grounded_attention.supervision import method as method_file
+from grounded_attention.tasks.grounded_generation import region_word_loss
 from grounded_attention.training.loop.grounding_collator import GroundingCollator
 from grounded_attention.training.loop.trainer_mixin import GroundingTrainerMixin, HeadReport, grounding_loss
 from tests.helpers.tiny_trainer import weights
 from tests.helpers.tiny_vlm_examples import make_rows
 from tests.helpers.tiny_vlm_models import make_model
-from tests.helpers.tiny_vlm_processors import make_processor
+from tests.helpers.tiny_vlm_processors import ANSWERERS, make_processor, wrap
 from tests.training.runs import changed_names
 
 RATE = 0.1
@@ -166,6 +167,18 @@ def test_wrong_arguments(tmp_path):
 def test_wrong_rows(change, message):
     with pytest.raises(ValueError, match=message):
         GroundingCollator(make_processor("llava"))([{**make_rows()[0], **change}])
+
+
+@pytest.mark.parametrize("model_type", ANSWERERS)
+def test_what_has_two_sequences_is_not_cut_or_read_as_one(model_type):
+    processor = make_processor(model_type)
+    collate = GroundingCollator(wrap(processor, model_type))
+    batch = collate(make_rows())
+    with pytest.raises(ValueError, match="which this model has not"):
+        region_word_loss(None, batch)
+    collate.max_length = batch["decoder_input_ids"].shape[1] - 1
+    with pytest.raises(ValueError, match=f"max_length={collate.max_length}"):
+        collate(make_rows())
 
 
 def test_a_largest_length_cuts_the_ends_of_sequences():

@@ -172,7 +172,13 @@ def _chat_inputs(collator: GroundingCollator, rows: Sequence[Row]) -> Fields:
         batch = collator.processor(chats, images=images, phrases=phrases, labels=True).reported()
     finally:
         tokenizer.padding_side = side
-    if collator.max_length is not None and batch["input_ids"].shape[1] > collator.max_length:
+    longest = max(batch[name].shape[1] for name in ("input_ids", "decoder_input_ids") if name in batch)
+    if collator.max_length is not None and longest > collator.max_length:
+        if "decoder_input_ids" in batch:
+            raise ValueError(
+                f"a row of the batch has {longest} tokens, and sequences of an encoder and its decoder are not cut at "
+                f"max_length={collator.max_length}: give a larger one, or None"
+            )
         _cut(batch, collator.max_length, phrases, collator.keeps_images)
     return batch
 
