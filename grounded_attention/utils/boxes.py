@@ -4,6 +4,7 @@
 `grounded_attention.processing.region_boxes` has the overlap of tensors.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,21 @@ def check_shape(size: Size | None, held: Size, name: str, what: str, of: str = "
             f"image {name}: {size[0]} x {size[1]} in the {of}, but {held[0]} x {held[1]} in the {what}; boxes and "
             f"sizes are those of the upright picture: correct the {of}, or take the picture that was annotated"
         )
+
+
+def clip_box(box: Sequence[float], width: float = 1.0, height: float = 1.0) -> list[float]:
+    """The part x1, y1, x2, y2 of a box that is inside of a picture of this size."""
+    return [min(max(edge, 0.0), float(limit)) for edge, limit in zip(box, (width, height) * 2, strict=True)]
+
+
+def in_shares(box: Sequence[float], width: float, height: float) -> list[float]:
+    """A box in pixels, divided by the size of its picture."""
+    return [edge / side for edge, side in zip(box, (width, height) * 2, strict=True)]
+
+
+def in_pixels(box: Sequence[float], width: float, height: float) -> list[float]:
+    """A box in shares of its picture, in pixels."""
+    return [share * side for share, side in zip(box, (width, height) * 2, strict=True)]
 
 
 def enclosing_box(boxes: Boxes) -> npt.NDArray[np.float64]:

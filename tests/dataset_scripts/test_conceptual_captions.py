@@ -129,7 +129,7 @@ def test_too_few_columns_of_the_labelled_file(tmp_path):
         "[]": "line 1: not an object",
         '{"image": "x.jpg", "frcnn": "x"}': "caption is missing",
         '{"image": "x.jpg", "frcnn": "x", "caption": "a cat"}': "bad caption: found 'a cat', expected a list",
-        '{"image": "x.jpg", "frcnn": "x", "caption": [1]}': "expected a list of words",
+        '{"image": "x.jpg", "frcnn": "x", "caption": [1]}': "expected a list of texts",
     }.items(),
 )
 def test_bad_json_lines(tmp_path, line, message):

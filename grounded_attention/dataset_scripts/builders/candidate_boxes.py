@@ -8,6 +8,7 @@ from typing import Any
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.image_files import ImageFile
 from grounded_attention.dataset_scripts.files.records import listed
+from grounded_attention.utils.boxes import clip_box, in_pixels
 from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.safe_paths import path_below
 
@@ -59,9 +60,8 @@ def refcoco_candidates(
         if image is None:
             report.add("boxes in images of other data sets left out")
             continue
-        limits = (image["width"], image["height"]) * 2
         box = [x, y, x + width, y + height]
-        inside = [min(max(value, 0), limit) for value, limit in zip(box, limits, strict=True)]
+        inside = clip_box(box, image["width"], image["height"])
         if inside[2] - inside[0] < 1 or inside[3] - inside[1] < 1:
             report.add("boxes smaller than a pixel left out")
             continue
@@ -92,9 +92,6 @@ def vcr_objects(data_dir: Path, image_id_format: str) -> Candidates:
             if row["image_id"] not in candidates.records:
                 path = path_below(builder.config.images, row["file_name"])
                 candidates.images.append(ImageFile(row["image_id"], path))
-                sides = (row["width"], row["height"]) * 2
-                boxes = []
-                for box in row["boxes"]:
-                    boxes.append([share * side for share, side in zip(box, sides, strict=True)])
+                boxes = [in_pixels(box, row["width"], row["height"]) for box in row["boxes"]]
                 candidates.records[row["image_id"]] = {"boxes": boxes}
     return candidates

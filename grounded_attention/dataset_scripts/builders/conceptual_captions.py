@@ -173,11 +173,8 @@ def caption_rows(path: Path, kind: str, id_format: str) -> Iterator[tuple[int, F
             with data_file(path, "one record a line"):
                 values = parse_json(line, f"{path}, {where}")
             record = Record(values, path, where)
-            tokens = record.items("caption")
-            if not all(isinstance(token, str) for token in tokens):
-                raise record.error("bad caption", found=tokens, expected="a list of words")
+            text = " ".join(record.texts("caption")).strip()
             image = record.non_empty_text("image")
-            text = Record({"caption": " ".join(tokens)}, path, where).text("caption").strip()
             row = {"image_id": PurePosixPath(image).stem, "text": text, "image": image}
         else:
             # Quotes are literal in these files, so a CSV reader would change them.

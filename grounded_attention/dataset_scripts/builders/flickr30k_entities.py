@@ -35,7 +35,7 @@ from grounded_attention.dataset_scripts.files.image_files import image_key
 from grounded_attention.dataset_scripts.files.records import MAX_INT32, text_lines
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from grounded_attention.utils import bounded_files
-from grounded_attention.utils.boxes import look_normalised
+from grounded_attention.utils.boxes import clip_box, in_shares, look_normalised
 from grounded_attention.utils.named_types import AnyPath, Fields
 from grounded_attention.utils.safe_paths import path_below
 
@@ -173,8 +173,7 @@ def _parse_box(box: Element, width: float, height: float, path: Path, where: str
         found=pixels,
         expected=f"pixels, x from 1 to {width:g} and y from 1 to {height:g}, at most 1 pixel outside",
     )
-    scaled = [(pixel - 1) / size for pixel, size in zip(pixels, (width, height) * 2, strict=True)]
-    return [min(max(value, 0.0), 1.0) for value in scaled]
+    return clip_box(in_shares([pixel - 1 for pixel in pixels], width, height))
 
 
 LICENCE = Licence(

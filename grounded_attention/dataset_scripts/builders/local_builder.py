@@ -24,7 +24,7 @@ from grounded_attention.dataset_scripts.files.image_files import ImageLists, lis
 from grounded_attention.dataset_scripts.files.records import Record, json_elements
 from grounded_attention.dataset_scripts.licences import UNDECLARED, Licence
 from grounded_attention.utils.bounded_files import read_json
-from grounded_attention.utils.boxes import look_normalised
+from grounded_attention.utils.boxes import clip_box, in_shares, look_normalised
 from grounded_attention.utils.named_types import Fields, Row, Size
 from grounded_attention.utils.processes import require_locks
 from grounded_attention.utils.whole_files import write_text
@@ -73,8 +73,8 @@ def member_records(path: Path, hint: str, *names: str) -> Iterator[tuple[str, Re
 def normalised_corners(bbox: list[float], width: int, height: int) -> tuple[list[float], bool]:
     """Converts a box in pixels to corners divided by the image's size and clipped to [0, 1]."""
     x, y, box_width, box_height = bbox
-    box = [x / width, y / height, (x + box_width) / width, (y + box_height) / height]
-    clipped = [min(max(value, 0.0), 1.0) for value in box]
+    box = in_shares((x, y, x + box_width, y + box_height), width, height)
+    clipped = clip_box(box)
     return clipped, clipped != box
 
 

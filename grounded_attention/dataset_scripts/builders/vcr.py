@@ -11,10 +11,10 @@ from typing import Any, Literal
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import MissingFileError, data_file, refuse_if
-from grounded_attention.dataset_scripts.files.records import Record, are_numbers, json_lines
+from grounded_attention.dataset_scripts.files.records import Record, are_numbers, json_lines, refuse_constant
 from grounded_attention.dataset_scripts.licences import FORBIDDEN, Licence
 from grounded_attention.utils.bounded_files import parse_json, read_text
-from grounded_attention.utils.boxes import look_normalised
+from grounded_attention.utils.boxes import clip_box, in_shares, look_normalised
 from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.plain_text import has_surrogates
 from grounded_attention.utils.safe_paths import path_below
@@ -77,7 +77,7 @@ def read_objects(path: Path) -> ImageObjects:
 
 
 def _inside(box: list[float], width: int, height: int) -> list[float] | None:
-    clipped = [min(max(value, 0), limit) for value, limit in zip(box, (width, height) * 2, strict=True)]
+    clipped = clip_box(box, width, height)
     if clipped[2] - clipped[0] >= 1 and clipped[3] - clipped[1] >= 1:
         return clipped
     return None
@@ -94,11 +94,7 @@ def _corners(record: Record, place: int, box: Any) -> list[float] | None:
 
 
 def _decode(text: str, place: object) -> Any:
-    return parse_json(text, place, parse_constant=_refuse_constant)
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
+    return parse_json(text, place, parse_constant=refuse_constant)
 
 
 PERSON = "person"
@@ -290,10 +286,7 @@ def _rows(
         report.add("objects_without_boxes", annot_id, missing)
     if image.clipped:
         report.add("boxes_clipped", annot_id, image.clipped)
-    sizes = (image.width, image.height) * 2
-    boxes = []
-    for box in image.filled_boxes:
-        boxes.append([edge / size for edge, size in zip(box, sizes, strict=True)])
+    boxes = [in_shares(box, image.width, image.height) for box in image.filled_boxes]
     common = {
         "image_id": image_id_of(record, split, config.image_id_format),
         "file_name": record.non_empty_text("img_fn"),

@@ -114,7 +114,7 @@ class _JsonStream:
         self.position = 0
         self.ended = False
         self.place = ""
-        self._decode = json.JSONDecoder(parse_float=_parse_float, parse_constant=_refuse_constant).raw_decode
+        self._decode = json.JSONDecoder(parse_float=_parse_float, parse_constant=refuse_constant).raw_decode
 
     def peek(self) -> str:
         """Returns the next character that is not white space, or an empty text at the end of the file."""
@@ -216,7 +216,8 @@ def _parse_float(text: str) -> float:
     return number
 
 
-def _refuse_constant(name: str) -> None:
+def refuse_constant(name: str) -> None:
+    """Refuses NaN and infinity, which Python reads in JSON."""
     raise ValueError(f"{name} is not JSON")
 
 

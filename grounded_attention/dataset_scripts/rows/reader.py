@@ -15,7 +15,7 @@ from PIL import Image
 from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.dataset_scripts.files.image_files import SUFFIXES
 from grounded_attention.processing.phrase import read_phrase
-from grounded_attention.utils.boxes import check_shape
+from grounded_attention.utils.boxes import check_shape, clip_box
 from grounded_attention.utils.masks import run_lengths
 from grounded_attention.utils.named_types import AnyPath, Columns, Fields
 from grounded_attention.utils.open_images import open_image
@@ -579,7 +579,7 @@ class GroundedRows:
         inside = x1 <= 1 and y1 <= 1 and x2 >= 0 and y2 >= 0
         if not inside or x1 > x2 or y1 > y2:
             return None
-        clipped = [min(max(edge, 0.0), 1.0) for edge in (x1, y1, x2, y2)]
+        clipped = clip_box((x1, y1, x2, y2))
         is_empty = clipped[0] == clipped[2] or clipped[1] == clipped[3]
         if is_empty and len(box.numbers) == 4:
             return None

@@ -27,6 +27,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 from grounded_attention.dataset_scripts.scenes import compositional_questions as composition
+from grounded_attention.utils.boxes import in_shares
 from grounded_attention.utils.named_types import Fields
 
 from .captions import Caption
@@ -295,8 +296,7 @@ def _asked(question: Question, image: DrawnImage) -> Turn:
 
 def share_of(scene: Scene | Screen, box: Sequence[float], digits: int = 5) -> list[float]:
     """A box in pixels as shares of width and height."""
-    sides = (scene.width, scene.height) * 2
-    return [round(edge / side, digits) for edge, side in zip(box, sides, strict=True)]
+    return [round(share, digits) for share in in_shares(box, scene.width, scene.height)]
 
 
 def _conversation(image: str, turns: Iterable[Turn]) -> Fields:

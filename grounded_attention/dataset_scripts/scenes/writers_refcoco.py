@@ -10,6 +10,7 @@ import random
 from collections.abc import Sequence
 from itertools import product
 
+from grounded_attention.utils.boxes import clip_box
 from grounded_attention.utils.named_types import Fields
 
 from . import shapes
@@ -31,12 +32,7 @@ CATEGORIES = [{"id": number, "name": shape, "supercategory": "shape"} for number
 
 def object_boxes(scene: Scene) -> tuple[tuple[float, ...], ...]:
     """Returns the boxes of all objects in pixels, clipped to the image."""
-    limits = (scene.width, scene.height) * 2
-    boxes = []
-    for item in scene.objects:
-        edges = zip(shapes.box(item), limits, strict=True)
-        boxes.append(tuple(min(max(edge, 0.0), float(limit)) for edge, limit in edges))
-    return tuple(boxes)
+    return tuple(tuple(clip_box(shapes.box(item), scene.width, scene.height)) for item in scene.objects)
 
 
 def files(everything: Sequence[DrawnImage], splits: Splits) -> Files:
