@@ -24,7 +24,7 @@ from grounded_attention.utils.named_types import Batch, Columns, Fields, Row
 from grounded_attention.utils.schema import Count, Of, Section, section
 
 from .judges import JudgeContext, Rows
-from .task import TEXT_AND_REGIONS, Examples, LossComponent, Task, identify, seen_arguments
+from .task import TEXT_AND_REGIONS, Examples, LossComponent, Task, seen_arguments, text_inputs
 
 FEWEST = "fewest"
 EXPECTED = 'a JSON file with a list of answers, a list of answers, or {"fewest": n}'
@@ -186,15 +186,10 @@ print(f"answer: {{model.config.id2label[best]}}")"""
             evidence = {"phrases": [row["evidence"] for row in examples.rows]}
         else:
             evidence = {}
-        inputs: Any = processor(
-            text=[row["text"] for row in examples.rows],
-            layout=processor.answer_layout,
-            return_tensors="pt",
-            **seen_arguments(examples.images, examples.regions),
-            **evidence,
-        )
+        visual = seen_arguments(examples.images, examples.regions)
+        inputs = text_inputs(examples.rows, processor, layout=processor.answer_layout, **visual, **evidence)
         labels = answer_targets([self.worth(row) for row in examples.rows], self.options.index)
-        return {**inputs.reported(), **identify(examples.rows), "labels": labels}
+        return {**inputs, "labels": labels}
 
     @abstractmethod
     def worth(self, row: Row) -> dict[str, float]:

@@ -128,13 +128,12 @@ def _with_others(rows: datasets.Dataset) -> datasets.Dataset:
     places: dict[str, list[int]] = defaultdict(list)
     for place, image_id in enumerate(images):
         places[image_id].append(place)
-    others = [[texts[k] for k in places[image_id] if k != place] for place, image_id in enumerate(images)]
-    joined = rows.add_column("others", others)
+    others = [[k for k in places[image_id] if k != place] for place, image_id in enumerate(images)]
+    joined = rows.add_column("others", [[texts[k] for k in own] for own in others])
     if "phrases" not in rows.column_names:
         return joined
     phrases = list(rows["phrases"])
-    theirs = [[phrases[k] for k in places[image_id] if k != place] for place, image_id in enumerate(images)]
-    return joined.add_column("other_phrases", theirs)
+    return joined.add_column("other_phrases", [[phrases[k] for k in own] for own in others])
 
 
 def _second(

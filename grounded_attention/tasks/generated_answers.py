@@ -2,7 +2,6 @@
 """Answers that a vision-language model generates: prompts, decoding, and scores of answers and boxes."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -48,8 +47,8 @@ def generate_answers(model: Any, tokenizer: Any, batch: Batch, length: int) -> d
     return {"generated": [text.strip() for text in texts]}
 
 
-def score_generated(batch: Batch, scale: int = 1000) -> Scored:
-    """Scores generated answers. Boxes of rows without `box_dialect` are plain numbers up to `scale`.
+def score_generated(batch: Batch) -> Scored:
+    """Scores generated answers. Boxes of rows without `box_dialect` are plain numbers up to 1000.
 
     Of a box its overlap with the right one counts, and whether the point that the answer names, or the middle of its
     box, is in the right one (ScreenSpot's measure).
@@ -58,7 +57,7 @@ def score_generated(batch: Batch, scale: int = 1000) -> Scored:
     scores: dict[str, list[float | None]] = {}
     for name in ("vqa_accuracy", "question_accuracy", "box_accuracy", "point_accuracy"):
         scores[name] = [None] * len(columns[0])
-    dialects = batch.get("box_dialect") or [replace(BOX_DIALECTS["plain"], scale=scale)] * len(columns[0])
+    dialects = batch.get("box_dialect") or [BOX_DIALECTS["plain"]] * len(columns[0])
     off_scale: list[str | None] = [None] * len(columns[0])
     boxes: list[list[float] | None] = [None] * len(columns[0])
     lenient = [False] * len(columns[0])

@@ -14,7 +14,7 @@ from grounded_attention.utils.schema import Section
 
 from .judges import JudgeContext, Rows
 from .masked_task import RELATIONSHIP, MaskedTask
-from .task import Examples, LossComponent, Metric, identify, seen_arguments
+from .task import Examples, LossComponent, Metric, seen_arguments, text_inputs
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,7 @@ class ImageTextMatch(MaskedTask):
         if examples.training:
             raise ValueError("image_text_match is measured alone: the pre-training tasks train the match")
         visual = seen_arguments(examples.images, examples.regions)
-        texts = [row["text"] for row in examples.rows]
-        batch = processor(text=texts, return_tensors="pt", max_length=self.options.max_text_length, **visual)
-        return {**batch.reported(), **identify(examples.rows)}
+        return text_inputs(examples.rows, processor, max_length=self.options.max_text_length, **visual)
 
     def judge(self, outputs: Any, batch: Batch, rows: Rows, context: JudgeContext) -> Iterator[Judged]:
         """No predictions: what is right depends on the other texts of an image."""

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from grounded_attention.metrics.item_scores import StreamingMetric
 from grounded_attention.pages.failures import Judged
+from grounded_attention.utils.boxes import in_pixels
 from grounded_attention.utils.named_types import Batch, Columns, Corners, Fields, Row
 
 Rows = Sequence[Columns]
@@ -55,8 +56,7 @@ def classified(probabilities: Tensor, gold: int, named: Sequence[str]) -> Fields
 
 def format_box(corners: Sequence[float], row: Row) -> str:
     """Formats a box in pixels, such as `box 3, 4 to 80, 95`."""
-    sides = (row["width"], row["height"]) * 2
-    x1, y1, x2, y2 = (round(value * side) for value, side in zip(corners, sides, strict=True))
+    x1, y1, x2, y2 = map(round, in_pixels(corners, row["width"], row["height"]))
     return f"box {x1}, {y1} to {x2}, {y2}"
 
 
@@ -90,14 +90,12 @@ class Judge(StreamingMetric):
 
 def with_scores(judged: Sequence[Judged], items: Mapping[str, Sequence[Any]]) -> list[Judged]:
     """Adds the scores of the metric of the task to predictions."""
-    if not items:
+    if not items or not judged:
         return list(judged)
     unknown = [None] * len(judged)
-    columns = [
-        (items.get(f"{one.group}_accuracy", unknown), items.get(f"{one.group}_chance", unknown)) for one in judged[:1]
-    ]
+    accuracies = items.get(f"{judged[0].group}_accuracy", unknown)
+    chances = items.get(f"{judged[0].group}_chance", unknown)
     scored = []
-    for accuracy, chances in columns:
-        for one, score, chance in zip(judged, accuracy, chances, strict=True):
-            scored.append(replace(one, score=score, chance=one.chance if chance is None else chance))
+    for one, score, chance in zip(judged, accuracies, chances, strict=True):
+        scored.append(replace(one, score=score, chance=one.chance if chance is None else chance))
     return scored

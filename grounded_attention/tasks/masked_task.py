@@ -227,28 +227,10 @@ def _regions(
     number: int,
     context: JudgeContext,
 ) -> Iterator[Judged]:
-    probs = batch.get("region_label_probs")
-    if probs is None:
-        labels = batch["region_labels"][number]
-        masked = labels >= 0
-    else:
-        labels = probs[number].argmax(-1)
-        masked = (probs[number].sum(-1) - 1).abs() < 0.1
-    for place in masked.nonzero()[:, 0].tolist():
+    labels: Any = region_labels(batch)
+    named = [context.region(each) for each in range(outputs.region_logits.shape[-1])]
+    for place in (labels[number] >= 0).nonzero()[:, 0].tolist():
         probabilities = outputs.region_logits[number, place].float().softmax(-1)
-        gold = int(labels[place])
-        best = int(probabilities.argmax())
-        names = (context.region(gold), context.region(best))
-        yield Judged(
-            f"{common[0]}:{place}",
-            common[1],
-            "regions",
-            float(best == gold),
-            probabilities[best].item(),
-            *names,
-            texts=(caption,),
-            kinds={"right answer": names[0]},
-            chance=1 / len(probabilities),
-            worth={names[0]: 1.0},
-            boxes=(Box(MEANT, corners(batch["region_boxes"][number, place]), "masked region"),),
-        )
+        fields = classified(probabilities, int(labels[number, place]), named)
+        box = Box(MEANT, corners(batch["region_boxes"][number, place]), "masked region")
+        yield Judged(f"{common[0]}:{place}", common[1], "regions", **fields, texts=(caption,), boxes=(box,))

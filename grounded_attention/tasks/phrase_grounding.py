@@ -27,8 +27,8 @@ from .task import (
     LossComponent,
     Metric,
     Task,
-    identify,
     region_arguments,
+    text_inputs,
 )
 
 RANKS = (1, 5, 10)
@@ -172,19 +172,15 @@ print(f"{{phrase}}: box {{boxes[scores.argmax()]}}")"""
         regions = examples.regions
         if regions is None:
             raise ValueError("phrase grounding needs regions: set data.regions to a region table")
-        inputs = processor(
-            text=[row["text"] for row in rows],
-            phrases=[row["phrases"] for row in rows],
-            max_length=self.options.max_text_length,
-            return_tensors="pt",
-            **region_arguments(regions),
-        )
+        phrases = [row["phrases"] for row in rows]
+        length = self.options.max_text_length
+        inputs = text_inputs(rows, processor, phrases=phrases, max_length=length, **region_arguments(regions))
         gold = []
         for row in rows:
             gold.append(
                 [(np.asarray(p["boxes"], dtype=np.float32), tuple(p.get("types") or ())) for p in row["phrases"]]
             )
-        return {**inputs.reported(), **identify(rows), "gold": gold}
+        return {**inputs, "gold": gold}
 
     def judge(self, outputs: Any, batch: Batch, rows: Rows, context: JudgeContext) -> Iterator[Judged]:
         for number, row in enumerate(rows):

@@ -71,22 +71,22 @@ def region_targets(
     all_regions = wanted.normalizer is not None
     labelled = candidates if all_regions else targets["predicted_regions"]
     if wanted.classes and options.region_targets == "soft":
-        probs = [_class_probs(record) for record in regions]
+        probs = _known(regions, "class_probs")
         empty = torch.zeros(*candidates.shape, probs[0].shape[1])
         return {**targets, "region_label_probs": place_regions(candidates, probs, empty) * labelled[..., None]}
     columns = []
     if wanted.classes:
-        columns.append(
-            ("region_label", [_classes(r, options.background and wanted.background) for r in regions], "scores")
-        )
+        background = int(options.background and wanted.background)
+        classes = [numbers + background for numbers in _known(regions, "classes")]
+        columns.append(("region_label", classes, "scores"))
     if wanted.attributes:
-        columns.append(("attribute_label", [_attributes(record) for record in regions], "attribute_scores"))
+        columns.append(("attribute_label", _known(regions, "attributes"), "attribute_scores"))
     for name, values, scores in columns:
         labels = place_regions(candidates, values, torch.full(candidates.shape, UNLABELLED))
         targets[f"{name}s"] = labels.masked_fill(~labelled, UNLABELLED)
         if all_regions:
-            weights = [_scores(record, scores) for record in regions]
-            targets[f"{name}_weights"] = place_regions(candidates, weights, torch.zeros(candidates.shape))
+            weights = place_regions(candidates, _known(regions, scores), torch.zeros(candidates.shape))
+            targets[f"{name}_weights"] = weights
     return targets
 
 
@@ -114,36 +114,26 @@ def place_regions(candidates: Tensor, values: Sequence[np.ndarray], out: Tensor)
     return out
 
 
-def _attributes(record: Any) -> np.ndarray:
-    if record.attributes is None:
-        raise ValueError(_missing(record, "attributes", "model.config.visual_attr_loss=true"))
-    return record.attributes
+# Array of a region table -> its name in words, and the option that needs it.
+_NEEDED = {
+    "classes": ("detector classes", "options.region_targets=hard"),
+    "class_probs": ("class probabilities (class_probs)", "options.region_targets=soft"),
+    "attributes": ("attributes", "model.config.visual_attr_loss=true"),
+    "scores": ("scores (confidence of the detector)", "model.config.visual_loss=released"),
+    "attribute_scores": ("attribute_scores (confidence of the detector)", "model.config.visual_loss=released"),
+}
 
 
-def _scores(record: Any, name: str) -> np.ndarray:
-    values = getattr(record, name)
-    if values is None:
-        raise ValueError(_missing(record, f"{name} (confidence of the detector)", "model.config.visual_loss=released"))
-    return values
-
-
-def _classes(record: Any, background: bool) -> np.ndarray:
-    if record.classes is None:
-        raise ValueError(_missing(record, "detector classes", "options.region_targets=hard"))
-    return record.classes + int(background)
-
-
-def _class_probs(record: Any) -> np.ndarray:
-    if record.class_probs is None:
-        raise ValueError(_missing(record, "class probabilities (class_probs)", "options.region_targets=soft"))
-    return record.class_probs
-
-
-def _missing(record: Any, what: str, option: str) -> str:
-    return (
-        f"image {record.image_id}: the region table has no {what}, but {option} needs them: import or extract "
-        "features with them, or set options.regions=false"
-    )
+def _known(regions: Sequence[Any], name: str) -> list[np.ndarray]:
+    """An array of each image's regions; raises ValueError if one has none."""
+    for record in regions:
+        if getattr(record, name) is None:
+            what, option = _NEEDED[name]
+            raise ValueError(
+                f"image {record.image_id}: the region table has no {what}, but {option} needs them: import or extract "
+                "features with them, or set options.regions=false"
+            )
+    return [getattr(record, name) for record in regions]
 
 
 DRAWS = 1000  # captions to draw before the split counts as one with a single image

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from grounded_attention.analysis.relevancy import ReadOut
-from grounded_attention.modeling.task_losses import count_labels, cross_entropy_sum
+from grounded_attention.modeling.task_losses import UNLABELLED, count_labels, cross_entropy_sum
 from grounded_attention.pages.failures import Judged
 from grounded_attention.utils.named_types import Batch, Columns, Fields, Row
 from grounded_attention.utils.schema import Section, validate
@@ -318,6 +318,28 @@ def row_key(row: Row) -> str:
 def identify(rows: Sequence[Row]) -> dict[str, list[str]]:
     """Returns the name and the `image_id` of each row, which metrics of single examples read in a batch."""
     return {"example_id": [row_key(row) for row in rows], "image_id": [row["image_id"] for row in rows]}
+
+
+def text_inputs(rows: Sequence[Row], processor: Any, **arguments: Any) -> Fields:
+    """The model inputs of the `text` of rows with further arguments of the processor, and the ids of the rows."""
+    inputs = processor(text=[row["text"] for row in rows], return_tensors="pt", **arguments)
+    return {**inputs.reported(), **identify(rows)}
+
+
+def known_labels(rows: Sequence[Row]) -> Tensor:
+    """(B,) int64: the `label` of each row, -100 where it is not published."""
+    return torch.tensor([row["label"] if row["label"] >= 0 else UNLABELLED for row in rows])
+
+
+def choice_scores(name: str, outputs: Any, batch: Batch) -> dict[str, list[float | None]]:
+    """`{name}_accuracy`: whether the choice with the highest score is right, None without a label; none at all if no
+    label of the batch is known."""
+    right: list[float | None] = []
+    for choice, label in zip(outputs.logits.argmax(-1).tolist(), batch["labels"].tolist(), strict=True):
+        right.append(None if label < 0 else float(choice == label))
+    if right.count(None) == len(right):
+        return {}
+    return {f"{name}_accuracy": right}
 
 
 def pad_labels(labels: Sequence[Sequence[int]], width: int) -> Tensor:

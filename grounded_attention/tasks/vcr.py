@@ -19,7 +19,18 @@ from grounded_attention.utils.named_types import Batch, Fields, Row
 from grounded_attention.utils.schema import Section
 
 from .judges import JudgeContext, Rows, classified
-from .task import TEXT_AND_REGIONS, Examples, LossComponent, Metric, Task, classification, identify, seen_arguments
+from .task import (
+    TEXT_AND_REGIONS,
+    Examples,
+    LossComponent,
+    Metric,
+    Task,
+    choice_scores,
+    classification,
+    identify,
+    known_labels,
+    seen_arguments,
+)
 
 # The 80 categories of COCO in order; class k of a detector with background is category k - 1.
 COCO_CATEGORIES = (
@@ -102,8 +113,7 @@ for answer, share in zip(answers, shares):
             batch |= {name: values for name, values in inputs.items() if name not in batch}
             if self.options.region_classes:
                 batch["region_class_labels"] = _class_labels(batch["region_candidate_mask"], rows)
-        labels = torch.tensor([row["label"] if row["label"] >= 0 else UNLABELLED for row in rows])
-        return {**batch, **identify(rows), "labels": labels}
+        return {**batch, **identify(rows), "labels": known_labels(rows)}
 
     def judge(self, outputs: Any, batch: Batch, rows: Rows, context: JudgeContext) -> Iterator[Judged]:
         logits = outputs.logits.float()
@@ -144,7 +154,7 @@ def _texts(pairs: Sequence[Any], processor: Any, length: int | None, tagged: boo
     """The text inputs of each question with each choice; tags need only the boxes of regions, so features are 0."""
     visual: Fields = {}
     if tagged:
-        boxes = [np.asarray(row["boxes"], dtype=np.float32).reshape(-1, 4) for row, _ in pairs]
+        boxes = [_Boxes(row).boxes for row, _ in pairs]
         visual["region_boxes"] = boxes
         visual["region_features"] = [np.zeros((len(b), processor.region_feature_size), np.float16) for b in boxes]
         visual["tags"] = [pair_tags(row, number) for row, number in pairs]
@@ -217,13 +227,10 @@ def score(outputs: Any, batch: Batch) -> Scored:
     chosen = outputs.logits.argmax(-1).tolist()
     labels = batch["labels"].tolist()
     notes = {"chosen": chosen, "label": [label if label >= 0 else None for label in labels]}
-    if max(labels) < 0:
-        return Scored({}, notes=notes)
-    right = []
-    for best, label in zip(chosen, labels, strict=True):
-        right.append(None if label < 0 else best == label)
-    chance = [None if label < 0 else 1 / outputs.logits.shape[1] for label in labels]
-    return Scored({"vcr_accuracy": right, "vcr_chance": chance}, notes=notes)
+    scores = choice_scores("vcr", outputs, batch)
+    if scores:
+        scores["vcr_chance"] = [None if label < 0 else 1 / outputs.logits.shape[1] for label in labels]
+    return Scored(scores, notes=notes)
 
 
 def join_runs(answers: Mapping[str, list], rationales: Mapping[str, list]) -> dict[str, float]:

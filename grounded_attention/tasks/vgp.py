@@ -17,6 +17,12 @@ from grounded_attention.utils.named_types import Batch, Columns, Fields, Row
 from .judges import JudgeContext, Rows, classified
 from .task import TEXT_AND_REGIONS, Examples, Metric, Task, classification, pad_labels, seen_arguments
 
+# Name, logits and labels of equations 1 and 4.
+CHOICES = (
+    ("identification", "identification_logits", "identification_labels"),
+    ("vgp", "vgp_logits", "vgp_labels"),
+)
+
 
 class VGP(Task):
     """The task of Samaran et al. (2021)."""
@@ -34,17 +40,10 @@ with torch.no_grad():
     shares = model(**inputs).identification_logits.softmax(-1)[0].tolist()
 for which, share in zip(("both captions describe", "the first alone describes", "the second alone describes"), shares):
     print(f"{{which}} the image: {{share:.0%}}")"""
-    # Equations 1 and 4.
-    losses = (
-        classification("identification", "identification_logits", "identification_labels"),
-        classification("vgp", "vgp_logits", "vgp_labels"),
-    )
+    losses = tuple(classification(*each) for each in CHOICES)
 
     def metrics(self) -> list[Metric]:
-        return [
-            ClassificationAccuracy("identification", "identification_logits", "identification_labels"),
-            ClassificationAccuracy("vgp", "vgp_logits", "vgp_labels"),
-        ]
+        return [ClassificationAccuracy(*each) for each in CHOICES]
 
     def collate(self, examples: Examples, processor: Any) -> Fields:
         rows = examples.rows

@@ -6,16 +6,24 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from grounded_attention.dataset_scripts.builders.nlvr2 import LABELS, read_predictions, write_predictions
 from grounded_attention.metrics.item_scores import ItemScores, Scored
-from grounded_attention.modeling.task_losses import UNLABELLED
 from grounded_attention.pages.failures import Judged
 from grounded_attention.utils.named_types import Batch, Columns, Fields, Row
 
 from .judges import JudgeContext, Rows, classified
-from .task import Examples, Metric, ScoredFile, Task, classification, identify, joined_arguments
+from .task import (
+    Examples,
+    Metric,
+    ScoredFile,
+    Task,
+    choice_scores,
+    classification,
+    identify,
+    joined_arguments,
+    known_labels,
+    text_inputs,
+)
 
 # Position of the image pair in an identifier such as dev-850-0-1.
 PAIR = 2
@@ -77,13 +85,8 @@ print(f"the statement holds: {{shares[1]:.0%}}")"""
     def collate(self, examples: Examples, processor: Any) -> Fields:
         """The regions of the left image come before those of the right image; `region_token_type_ids` (B, R)
         distinguishes them."""
-        rows = examples.rows
-        visual = joined_arguments(examples.regions)
-        inputs = processor(text=[row["text"] for row in rows], return_tensors="pt", **visual)
-        labels = []
-        for row in rows:
-            labels.append(row["label"] if row["label"] >= 0 else UNLABELLED)
-        return {**inputs.reported(), **identify(rows), "labels": torch.tensor(labels)}
+        inputs = text_inputs(examples.rows, processor, **joined_arguments(examples.regions))
+        return {**inputs, "labels": known_labels(examples.rows)}
 
     def judge(self, outputs: Any, batch: Batch, rows: Rows, context: JudgeContext) -> Iterator[Judged]:
         for row, probabilities in zip(rows, outputs.logits.float().softmax(-1), strict=True):
@@ -133,13 +136,8 @@ def _texts(row: Row) -> tuple[tuple[str, str], ...]:
 
 def score(outputs: Any, batch: Batch) -> Scored:
     """Scores each example: whether the prediction is correct; notes contain the prediction."""
-    judged = outputs.logits.argmax(-1).tolist()
-    labels = batch["labels"].tolist()
-    notes = {"judged": [bool(value) for value in judged]}
-    right = []
-    for value, label in zip(judged, labels, strict=True):
-        right.append(None if label < 0 else value == label)
-    return Scored({"nlvr2_accuracy": right} if max(labels) >= 0 else {}, notes=notes)
+    judged = outputs.logits.argmax(-1).bool().tolist()
+    return Scored(choice_scores("nlvr2", outputs, batch), notes={"judged": judged})
 
 
 TASK = VisualReasoning()
