@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from datasets import List, Value
+from datasets import Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError, check_folder, refuse_if
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.licences import ALLOWED, UNCLEAR, Licence
 from grounded_attention.utils.named_types import Fields
 
-from .local_builder import SIZE, SPLITS, BuildReport, LocalBuilder, LocalConfig, member_records, read_size
+from .local_builder import SIZE, SPLITS, TEXTS, BuildReport, LocalBuilder, LocalConfig, member_records, read_size
 
 ImageIdFormat = Literal["number", "file_stem"]
 
@@ -74,8 +74,8 @@ FEATURES = {
     "image_id": Value("string"),
     **SIZE,
     "file_name": Value("string"),
-    "captions": List(Value("string")),
-    "caption_ids": List(Value("string")),
+    "captions": TEXTS,
+    "caption_ids": TEXTS,
 }
 
 

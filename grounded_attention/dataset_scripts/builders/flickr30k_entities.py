@@ -21,7 +21,7 @@ from xml.etree.ElementTree import Element, ParseError
 
 import datasets
 from annotated_types import Ge
-from datasets import List, Value
+from datasets import Value
 from defusedxml.ElementTree import parse as parse_xml
 
 from grounded_attention.dataset_scripts.files.errors import (
@@ -34,21 +34,27 @@ from grounded_attention.dataset_scripts.files.errors import (
 from grounded_attention.dataset_scripts.files.image_files import image_key
 from grounded_attention.dataset_scripts.files.records import MAX_INT32, text_lines
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
+from grounded_attention.dataset_scripts.rows.captions import CHAIN, parse_sentence
 from grounded_attention.utils import bounded_files
 from grounded_attention.utils.boxes import clip_box, in_shares, look_normalised
 from grounded_attention.utils.named_types import AnyPath, Fields
 from grounded_attention.utils.safe_paths import path_below
 
-from .local_builder import SIZE, SPLITS, BuildReport, LocalBuilder, LocalConfig, caption_columns, logger, phrase_column
+from .local_builder import (
+    BOXES,
+    SIZE,
+    SPLITS,
+    TEXTS,
+    BuildReport,
+    LocalBuilder,
+    LocalConfig,
+    caption_columns,
+    logger,
+    phrase_column,
+)
 
 HOMEPAGE = "https://github.com/BryanPlummer/flickr30k_entities"
 WHERE_TO_GET = f"get Flickr30K Entities from {HOMEPAGE} and unpack its annotations.zip beside the split lists"
-# A chain that differs from the number in the other file, if only by a zero in front, would lose its boxes.
-CHAIN = re.compile(r"0|[1-9][0-9]{0,17}")
-TAG = re.compile(rf"\[/EN#(?P<chain>{CHAIN.pattern})(?P<types>(/[\w-]*)*) (?P<words>[^\[\]]+)\]")
-PART = re.compile(r"/EN#|(^|\s)\[|\](\s|$)")
-FORM = "[/EN#<chain>/<type> words]"
-TYPES = ("bodyparts", "notvisual")  # the official types of two words
 SENTENCE_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 NOT_GROUNDED = "0"  # the chain of phrases that describe nothing visible
 
@@ -76,33 +82,6 @@ def parse_unrelated(path: Path) -> set[tuple[str, int]]:
         )
         listed.add((image_key(fields[0]), int(fields[1]) - 1))
     return listed
-
-
-def parse_sentence(line: str, **place: Any) -> tuple[str, list[Fields]]:
-    """Splits a tagged caption, `[/EN#<chain>/<type>... words]`, into plain text and phrases; `place` is that of an
-    error."""
-    line = " ".join(line.split())
-    text = ""
-    phrases: list[Fields] = []
-    done = 0
-    for tag in TAG.finditer(line):
-        text = text + line[done : tag.start()]
-        start = len(text)
-        words = tag["words"].strip()
-        types = [kind for kind in tag["types"].split("/") if kind]
-        sides = line[: tag.start()][-1:] + line[tag.end() :][:1]
-        joined = any(side.isalnum() or side in "[]" for side in sides)
-        split = types and types[-1] + words.split()[0].split("/")[0] in TYPES  # a space in a type
-        if joined or split:
-            raise DataError("a phrase that is not apart from its neighbours", found=tag[0], expected=FORM, **place)
-        text = text + words
-        phrases.append({"text": words, "start": start, "end": len(text), "entity": tag["chain"], "types": types})
-        done = tag.end()
-    text = text + line[done:]
-    between = TAG.sub(" ", line)
-    # Brackets inside a word are its letters.
-    refuse_if(PART.search(between), "a tag that cannot be read", found=between, expected=FORM, **place)
-    return text, phrases
 
 
 def parse_annotation(path: Path) -> tuple[int, int, dict[str, list[list[float]]]]:
@@ -190,8 +169,8 @@ FEATURES = {
     "image_id": Value("string"),
     **SIZE,
     **caption_columns(),
-    "phrases": phrase_column(entity=Value("string"), types=List(Value("string"))),
-    "objects": List(List(Value("float32"), length=4)),
+    "phrases": phrase_column(entity=Value("string"), types=TEXTS),
+    "objects": BOXES,
 }
 
 

@@ -15,6 +15,7 @@ from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from grounded_attention.utils.named_types import Fields
 
 from .local_builder import (
+    TEXTS,
     BuildReport,
     LocalBuilder,
     LocalConfig,
@@ -57,7 +58,7 @@ FEATURES = {
     **texts("example_id", "image_id", "text", "answer"),
     "is_balanced": Value("bool"),
     **texts(*(f"{name}_type" for name in TYPES), "global_group"),
-    **{name: List(Value("string")) for name in ("entailed", *CHOICES)},
+    **dict.fromkeys(("entailed", *CHOICES), TEXTS),
     # The objects that words of the question, the answer and the full answer mean; `tokens` counts the words. A box is
     # there with the scene graph of the image. Those of the question are its phrases too.
     "annotations": List({**texts("part", "tokens", "object"), "box": List(Value("float32"))}),

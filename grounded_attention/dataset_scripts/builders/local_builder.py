@@ -49,10 +49,13 @@ def texts(*names: str) -> dict[str, datasets.Value]:
     return {name: datasets.Value("string") for name in names}
 
 
+TEXTS = datasets.List(datasets.Value("string"))  # a column of lists of texts
+BOXES = datasets.List(datasets.List(datasets.Value("float32"), length=4))  # a column of lists of boxes
+
+
 def caption_columns() -> dict[str, datasets.List]:
     """Columns of the texts of an image, their ids, and whether each describes it."""
-    kinds = {"captions": "string", "caption_ids": "string", "related": "bool"}
-    return {name: datasets.List(datasets.Value(kind)) for name, kind in kinds.items()}
+    return {"captions": TEXTS, "caption_ids": TEXTS, "related": datasets.List(datasets.Value("bool"))}
 
 
 SIZE = dict.fromkeys(("width", "height"), datasets.Value("int32"))  # columns of an image's size in pixels
@@ -91,8 +94,7 @@ def clipped_corners(record: Record, bbox: list[float], width: int, height: int) 
 def phrase_column(**more: Any) -> datasets.List:
     """The column of phrases, with `more` keys of [`Phrase`]."""
     places = dict.fromkeys(("start", "end", "sentence"), datasets.Value("int32"))
-    boxes = datasets.List(datasets.List(datasets.Value("float32"), length=4))
-    return datasets.List({**texts("text"), **places, "boxes": boxes, **more})
+    return datasets.List({**texts("text"), **places, "boxes": BOXES, **more})
 
 
 def whole_text(text: str, box: Sequence[float], sentence: int = 0) -> Fields:

@@ -10,7 +10,6 @@ from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge, Interval, MultipleOf
-from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.image_files import ImageLists
@@ -19,7 +18,7 @@ from grounded_attention.utils.named_types import Fields
 
 from .coco_captions import LICENCE as COCO_LICENCE
 from .coco_captions import ImageIdFormat
-from .local_builder import BuildReport, LocalBuilder, LocalConfig, named_splits, texts
+from .local_builder import TEXTS, BuildReport, LocalBuilder, LocalConfig, named_splits, texts
 from .refcoco import read_instances
 
 HINT = "get annotations_trainval2014.zip from https://cocodataset.org/#download and unpack it in the data folder"
@@ -31,7 +30,7 @@ CITATION = """@inproceedings{li2023pope,
 }"""
 FEATURES = {
     **texts("example_id", "image_id", "file_name", "text"),
-    "answers": List(Value("string")),
+    "answers": TEXTS,
     **texts("sampling"),
 }
 

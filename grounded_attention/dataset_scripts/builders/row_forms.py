@@ -16,7 +16,7 @@ from grounded_attention.utils.named_types import Columns, Fields, Row
 from .flickr30k_entities import FEATURES as ENTITIES
 from .llava_instruct import FEATURES as CONVERSATIONS
 from .llava_instruct import IMAGE_MARK
-from .local_builder import BuildReport, whole_text
+from .local_builder import BOXES, SIZE, TEXTS, BuildReport, texts, whole_text
 from .pope import FEATURES as OBJECTS
 from .refcoco import FEATURES as EXPRESSIONS
 from .vqa_v2 import FEATURES as QUESTIONS
@@ -59,7 +59,7 @@ def _kind_of(name: str, value: Any) -> Any:
             content = List({"type": Value("string"), "text": Value("string")})
         return List({"role": Value("string"), "content": content})
     if isinstance(value, list):
-        return List(Value("string"))
+        return TEXTS
     kinds = {bool: "bool", int: "int64", float: "float64"}
     return Value(kinds.get(type(value), "string"))
 
@@ -70,7 +70,7 @@ _OWN_PHRASE = {
     "boxes": List(List(Value("float64"))),
     "weight": Value("float64"),
     "entity": Value("string"),
-    "types": List(Value("string")),
+    "types": TEXTS,
     "scores": List(Value("float64")),
     "regions": List(Value("int32")),
     "mask": {"size": List(Value("int32")), "counts": List(Value("int32"))},
@@ -244,16 +244,16 @@ def _pictures(row: Row, key: str, report: BuildReport) -> Iterator[Fields]:
     yield {"phrases": [{"boxes": phrase["boxes"]} for phrase in row["phrases"]]}
 
 
-_PICTURE = {"file_name": Value("string"), "width": Value("int32"), "height": Value("int32")}
+_PICTURE = {**texts("file_name"), **SIZE}
 _PHRASES = CONVERSATIONS["phrases"]
 # Form -> the columns of its rows, the function that makes them of a row of `grounded_rows`, and what it needs of it.
 _TO_MATCH = {
-    **{name: Value("string") for name in ("example_id", "image_id", "group", "pair")},
-    "captions": List(Value("string")),
+    **texts("example_id", "image_id", "group", "pair"),
+    "captions": TEXTS,
     "label": Value("int32"),
 }
 _EVIDENCE = {
-    **{name: Value("string") for name in ("example_id", "image_id", "text", "answer")},
+    **texts("example_id", "image_id", "text", "answer"),
     "phrases": _PHRASES,
 }
 FORMS: Mapping[str, tuple[Fields, Callable[[Row, str, BuildReport], Iterator[Fields]], str]] = {
@@ -267,5 +267,5 @@ FORMS: Mapping[str, tuple[Fields, Callable[[Row, str, BuildReport], Iterator[Fie
     "vqa_v2": ({**QUESTIONS, **_PICTURE, "phrases": _PHRASES}, _questions, "a question and its answer"),
     "llava_instruct": ({**CONVERSATIONS, **_PICTURE}, _conversations, "messages of user and assistant in turns"),
 }
-_BOXES = {"image_id": Value("string"), **_PICTURE, "phrases": List({"boxes": List(List(Value("float32"), 4))})}
+_BOXES = {**texts("image_id"), **_PICTURE, "phrases": List({"boxes": BOXES})}
 ALL_FORMS = {**FORMS, PICTURES: (_BOXES, _pictures, "a picture")}

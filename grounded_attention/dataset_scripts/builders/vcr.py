@@ -19,7 +19,7 @@ from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.plain_text import has_surrogates
 from grounded_attention.utils.safe_paths import path_below
 
-from .local_builder import SIZE, SPLITS, BuildReport, LocalBuilder, LocalConfig, read_size, texts
+from .local_builder import BOXES, SIZE, SPLITS, TEXTS, BuildReport, LocalBuilder, LocalConfig, read_size, texts
 
 HOMEPAGE = "https://visualcommonsense.com"
 HINT = (
@@ -193,8 +193,8 @@ FIRST_NUMBERS = {"train": 0, "val": 1_000_000, "test": 2_000_000}
 FEATURES = {
     **texts("example_id", "image_id", "file_name"),
     **SIZE,
-    "objects": List(Value("string")),
-    "boxes": List(List(Value("float32"), length=4)),
+    "objects": TEXTS,
+    "boxes": BOXES,
     "mode": Value("string"),
     "answer": Value("int32"),
     "text": Value("string"),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from datasets import List, Value
+from datasets import Value
 
 from grounded_attention.dataset_scripts.files.errors import refuse_if
 from grounded_attention.dataset_scripts.files.records import Record, listed
@@ -24,6 +24,7 @@ from grounded_attention.utils.named_types import Fields
 
 from .local_builder import (
     SIZE,
+    TEXTS,
     BuildReport,
     LocalBuilder,
     LocalConfig,
@@ -45,8 +46,8 @@ Vision Using Crowdsourced Dense Image Annotations. IJCV 2017."""
 FEATURES = {
     "image_id": Value("string"),
     **SIZE,
-    "captions": List(Value("string")),
-    "caption_ids": List(Value("string")),
+    "captions": TEXTS,
+    "caption_ids": TEXTS,
     "phrases": phrase_column(),
 }
 

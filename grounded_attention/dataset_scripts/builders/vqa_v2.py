@@ -5,14 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from datasets import List, Value
-
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
 from grounded_attention.utils.named_types import Fields
 
 from .coco_captions import ImageIdFormat
-from .local_builder import BuildReport, LocalBuilder, LocalConfig, member_records, named_splits, texts
+from .local_builder import TEXTS, BuildReport, LocalBuilder, LocalConfig, member_records, named_splits, texts
 
 FOLDERS = ("", "vqa", "vqa_v2")
 # Split on disk -> the images of its questions, and whether its answers are published.
@@ -38,7 +36,7 @@ CITATION = """Yash Goyal, Tejas Khot, Douglas Summers-Stay, Dhruv Batra, Devi Pa
 Elevating the Role of Image Understanding in Visual Question Answering. CVPR 2017."""
 FEATURES = {
     **texts("example_id", "image_id", "text", "question_type", "answer_type"),
-    "answers": List(Value("string")),
+    "answers": TEXTS,
 }
 
 

@@ -2,7 +2,6 @@
 """Tables and rows of builders on the Hub: their places, and downloads, which are verified once."""
 
 import dataclasses
-import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from datasets.features.features import require_decoding
 from huggingface_hub import HfApi, constants, hf_hub_download, snapshot_download
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
-from grounded_attention.dataset_scripts.builders.local_builder import LocalBuilder
+from grounded_attention.dataset_scripts.builders.local_builder import LocalBuilder, fingerprint
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, placed, refuse_if
 from grounded_attention.dataset_scripts.files.manifests import ManifestKind
 from grounded_attention.utils.bounded_files import read_json
@@ -60,10 +59,8 @@ def table_folder(place: AnyPath, kind: ManifestKind, files: Sequence[str], verif
 
 def _verify_once(folder: Path, name: str, kind: str, verify: Callable[[Path], None]) -> None:
     """Verifies a download unless a mark in the cache of the Hub says that the same files were verified before."""
-    files = sorted(path for path in folder.iterdir() if path.is_file())
-    state = "\n".join(f"{path} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in files)
-    key = hashlib.sha256(state.encode()).hexdigest()
-    mark = Path(constants.HF_HOME) / "grounded-attention" / "verified" / kind / key
+    state = fingerprint(sorted(path for path in folder.iterdir() if path.is_file()))
+    mark = Path(constants.HF_HOME) / "grounded-attention" / "verified" / kind / state
     if mark.exists():
         return
     hint = f"delete {folder.parents[1]} and download again; if the error stays, the pushed table is damaged"

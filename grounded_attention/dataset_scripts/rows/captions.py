@@ -7,14 +7,12 @@ from itertools import chain
 from typing import Any
 
 from grounded_attention.processing.phrase import row_texts
-from grounded_attention.utils.named_types import Columns, Span
+from grounded_attention.utils.named_types import Columns, Fields, Span
 
 from .chats import read_messages
 from .columns import XYXY_PIXELS, XYXY_SHARES, Context, has_boxes, images_of, make_row
 from .raw import (
     BOX_NAMES,
-    Boxes,
-    Phrases,
     RawPhrase,
     RowError,
     Rows,
@@ -28,7 +26,12 @@ from .raw import (
     structured,
 )
 
-_MARKED = re.compile(r"\[/EN#(\d+)((?:/\w+)*) ([^\[\]]*)\]")  # the mark-up of Flickr30K Entities
+# A chain that differs from the number in the other file, if only by a zero in front, would lose its boxes.
+CHAIN = re.compile(r"0|[1-9][0-9]{0,17}")
+TAG = re.compile(rf"\[/EN#(?P<chain>{CHAIN.pattern})(?P<types>(/[\w-]*)*) (?P<words>[^\[\]]+)\]")
+PART = re.compile(r"/EN#|(^|\s)\[|\](\s|$)")
+FORM = "[/EN#<chain>/<type> words]"
+TYPES = ("bodyparts", "notvisual")  # the official types of two words
 TEXTS = ("messages", "conversations", "captions", "caption", "text", "sentence", "sentences")
 
 
@@ -76,7 +79,7 @@ def _texts(record: Columns) -> tuple[Columns, list[Any]]:
 
 
 def has_entities(record: Columns) -> bool:
-    return any(isinstance(each, str) and _MARKED.search(each) for each in _captions(record))
+    return any(isinstance(each, str) and "[/EN#" in each for each in _captions(record))
 
 
 def _captions(record: Columns) -> list[Any]:
@@ -102,27 +105,35 @@ def read_entities(record: Columns, context: Context) -> Rows:
     else:
         boxes = {}
     for caption in _captions(record):
-        text, phrases = _unmarked(caption, boxes)
+        text, marked = parse_sentence(caption)
+        phrases = [RawPhrase(**each, boxes=boxes.get(each["entity"], []), sentence=0) for each in marked]
         yield make_row(record, {"text": text}, phrases)
 
 
-def _unmarked(caption: str, boxes: Mapping[str, Boxes]) -> tuple[str, Phrases]:
+def parse_sentence(line: str, **place: Any) -> tuple[str, list[Fields]]:
+    """Splits a tagged caption, `[/EN#<chain>/<type>... words]`, into plain text and phrases; `place` is that of an
+    error."""
+    line = " ".join(line.split())
     text = ""
-    phrases = []
-    end = 0
-    for match in _MARKED.finditer(caption):
-        text += caption[end : match.start()]
-        key = match[1]
-        words = match[3]
-        types = [each for each in match[2].split("/") if each]
-        phrases.append(
-            RawPhrase(words, boxes.get(key, []), len(text), len(text) + len(words), 0, entity=key, types=types)
-        )
+    phrases: list[Fields] = []
+    done = 0
+    for tag in TAG.finditer(line):
+        text = text + line[done : tag.start()]
+        start = len(text)
+        words = tag["words"].strip()
+        types = [kind for kind in tag["types"].split("/") if kind]
+        sides = line[: tag.start()][-1:] + line[tag.end() :][:1]
+        joined = any(side.isalnum() or side in "[]" for side in sides)
+        split = types and types[-1] + words.split()[0].split("/")[0] in TYPES  # a space in a type
+        if joined or split:
+            raise RowError("a phrase that is not apart from its neighbours", found=tag[0], expected=FORM, **place)
         text = text + words
-        end = match.end()
-    text += caption[end:]
-    if "[/EN#" in text:
-        raise RowError("marks of Entities that are not whole", found=caption, expected="[/EN#7/people words]")
+        phrases.append({"text": words, "start": start, "end": len(text), "entity": tag["chain"], "types": types})
+        done = tag.end()
+    text = text + line[done:]
+    between = TAG.sub(" ", line)
+    if PART.search(between):  # brackets inside a word are its letters
+        raise RowError("a tag that cannot be read", found=between, expected=FORM, **place)
     return text, phrases
 
 
