@@ -2,6 +2,7 @@
 """Answers that a vision-language model generates: prompts, decoding, and scores of answers and boxes."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from transformers.utils import logging
 
 from grounded_attention.metrics.item_scores import Scored
 from grounded_attention.metrics.vqa_accuracy import normalise_answer, vqa_accuracy
-from grounded_attention.processing.box_dialects import BOX_DIALECTS
+from grounded_attention.processing.box_dialects import BOX_DIALECTS, BoxDialect
 from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
 from grounded_attention.utils.named_types import Batch, Fields
 
@@ -18,6 +19,7 @@ logger = logging.get_logger(__name__)
 # kinds of rows whose answers have a score
 EXPRESSION = "expression"
 QUESTION = "question"
+SCORES = ("vqa_accuracy", "question_accuracy", "box_accuracy", "point_accuracy")
 
 
 def prompt_inputs(processor: Any, prompts: Sequence[str], images: Sequence[Any] | None) -> Fields:
@@ -47,43 +49,51 @@ def generate_answers(model: Any, tokenizer: Any, batch: Batch, length: int) -> d
     return {"generated": [text.strip() for text in texts]}
 
 
-def score_generated(batch: Batch) -> Scored:
-    """Scores generated answers. Boxes of rows without `box_dialect` are plain numbers up to 1000.
+def score_generated(batch: Batch, scale: int = 1000) -> Scored:
+    """Scores generated answers. Boxes of rows without `box_dialect` are plain numbers up to `scale`.
 
     Of a box its overlap with the right one counts, and whether the point that the answer names, or the middle of its
     box, is in the right one (ScreenSpot's measure).
     """
     columns = [batch[name] for name in ("kind", "answer", "answers", "box", "generated")]
-    scores: dict[str, list[float | None]] = {}
-    for name in ("vqa_accuracy", "question_accuracy", "box_accuracy", "point_accuracy"):
-        scores[name] = [None] * len(columns[0])
-    dialects = batch.get("box_dialect") or [BOX_DIALECTS["plain"]] * len(columns[0])
-    off_scale: list[str | None] = [None] * len(columns[0])
-    boxes: list[list[float] | None] = [None] * len(columns[0])
-    lenient = [False] * len(columns[0])
-    for number, (kind, answer, answers, box, generated) in enumerate(zip(*columns, strict=True)):
+    dialects = batch.get("box_dialect") or [replace(BOX_DIALECTS["plain"], scale=scale)] * len(columns[0])
+    found: list[Fields] = []  # of each example, without what is unknown
+    for dialect, kind, answer, answers, box, generated in zip(dialects, *columns, strict=True):
         if kind == QUESTION and len(answers or ()) > 1:
-            scores["vqa_accuracy"][number] = vqa_accuracy(generated, answers)
+            found.append({"vqa_accuracy": vqa_accuracy(generated, answers)})
         elif kind == QUESTION and answer:
-            scores["question_accuracy"][number] = float(normalise_answer(generated) == normalise_answer(answer))
+            is_right = normalise_answer(generated) == normalise_answer(answer)
+            found.append({"question_accuracy": float(is_right)})
         elif kind == EXPRESSION and box is not None:
-            read = point = None
-            try:
-                read = dialects[number].read(generated)
-                point = dialects[number].read_point(generated)
-                lenient[number] = read is not None and read not in dialects[number].read_all(generated, own=True)
-            except ValueError as error:
-                off_scale[number] = str(error)
-                logger.warning_once(f"{error}: a miss (`boxes_off_scale`); options.box_dialect chooses another form")
-            boxes[number] = None if read is None else list(read)
-            is_right = read is not None and box_iou([read], [box])[0, 0] >= IOU_THRESHOLD
-            scores["box_accuracy"][number] = float(is_right)
-            scores["point_accuracy"][number] = float(point is not None and in_box(point, box))
+            found.append(_score_box(dialect, generated, box))
+        else:
+            found.append({})
+    scores = {name: [each.get(name) for each in found] for name in SCORES}
+    notes = {name: [each.get(name) for each in found] for name in ("off_scale", "other_form", "found_box")}
+    notes["other_form"] = [*map(bool, notes["other_form"])]
     totals = {}
-    if any(box is not None for box in columns[3]):
-        totals = {"boxes_off_scale": sum(map(bool, off_scale)), "boxes_of_other_form": sum(lenient)}
-    named: dict[str, Sequence[Any]] = {"off_scale": off_scale, "other_form": lenient, "found_box": boxes}
-    return Scored(scores, totals, {"generated": batch["generated"], **named})
+    if any(box is not None for box in batch["box"]):
+        totals["boxes_off_scale"] = sum(map(bool, notes["off_scale"]))
+        totals["boxes_of_other_form"] = sum(notes["other_form"])
+    return Scored(scores, totals, {"generated": batch["generated"], **notes})
+
+
+def _score_box(dialect: BoxDialect, generated: str, box: Sequence[float]) -> Fields:
+    """Whether the box and the point of an answer are right, and what else was found."""
+    found: Fields = {}
+    read = point = None
+    try:
+        read = dialect.read(generated)
+        point = dialect.read_point(generated)
+        found["other_form"] = read is not None and read not in dialect.read_all(generated, own=True)
+    except ValueError as error:
+        found["off_scale"] = str(error)
+        logger.warning_once(f"{error}: a miss (`boxes_off_scale`); options.box_dialect chooses another form")
+    if read is not None:
+        found["found_box"] = list(read)
+    is_right = read is not None and box_iou([read], [box])[0, 0] >= IOU_THRESHOLD
+    is_inside = point is not None and in_box(point, box)
+    return {**found, "box_accuracy": float(is_right), "point_accuracy": float(is_inside)}
 
 
 def in_box(point: Sequence[float], box: Sequence[float]) -> bool:

@@ -81,7 +81,7 @@ def test_another_detector_option_or_set_of_images_is_refused(photos, output, fin
         Image.new("RGB", (6, 4), (255, 0, 0)).save(photos / "bright.png")
         with pytest.raises(DataError, match=r"bright\.png: this picture is too bright.*--on-error skip"):
             extract(photos, output)
-    with pytest.raises(DataError, match=r"differs in detector\.name \('stub', now 'other'\)"):
+    with pytest.raises(DataError, match=r"differ in detector\.name \('stub', now 'other'\)"):
         extract(photos, output, Extractor(detector={"name": "other"}))
     with pytest.raises(DataError, match=r"options\.max_regions \(9, now 5\)"):
         extract(photos, output, Extractor(options={"max_regions": 5}))

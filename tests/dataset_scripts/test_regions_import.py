@@ -169,7 +169,7 @@ def test_resume_notices_another_source(tmp_path, output):
     with pytest.raises(DataError, match=r"the source changed.*found {'147295'}"):
         run(source, output, resume=True, on_error="skip")
     write_tsv(source, rows)
-    with pytest.raises(DataError, match="the unfinished table in this folder has another source"):
+    with pytest.raises(DataError, match="an unfinished table of another source"):
         run(source, output, resume=True)
 
 

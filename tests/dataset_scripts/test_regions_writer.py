@@ -86,7 +86,7 @@ def test_finished_and_unfinished_tables_are_not_overwritten(tmp_path):
     writer.close()
     with pytest.raises(DataError, match=r"unfinished region table.*--resume"):
         RegionTableWriter(tmp_path / "half", PROVENANCE)
-    with pytest.raises(DataError, match="the unfinished table in this folder has another source"):
+    with pytest.raises(DataError, match="an unfinished table of another source"):
         RegionTableWriter(tmp_path / "half", {"detector": "other"}, resume=True)
 
 

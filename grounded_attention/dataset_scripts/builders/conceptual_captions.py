@@ -166,8 +166,6 @@ def caption_rows(path: Path, kind: str, id_format: str) -> Iterator[tuple[int, F
             header, swapped = _read_order(line)
             if header:
                 continue
-        if swapped:
-            line = "\t".join([*line.split("\t")[1::-1], *line.split("\t")[2:]])
         where = f"line {number}"
         if kind == JSON_LINES:
             with data_file(path, "one record a line"):
@@ -179,6 +177,8 @@ def caption_rows(path: Path, kind: str, id_format: str) -> Iterator[tuple[int, F
         else:
             # Quotes are literal in these files, so a CSV reader would change them.
             columns = line.split("\t")
+            if swapped:
+                columns[:2] = columns[1::-1]
             names = COLUMNS[kind]
             if len(columns) != len(names) or not _ADDRESS.match(columns[1]):
                 expected = f"{len(names)} columns separated by tabs: {', '.join(names)}; the url begins with http"

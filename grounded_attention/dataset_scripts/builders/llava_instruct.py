@@ -16,6 +16,7 @@ from datasets import List
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.records import Record, are_numbers, listed
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
+from grounded_attention.processing.phrase import read_phrase
 from grounded_attention.utils.named_types import Fields
 
 from .local_builder import BuildReport, LocalBuilder, LocalConfig, phrase_column, texts
@@ -131,23 +132,17 @@ def _read_phrase(record: Record, messages: list[dict[str, str]], first: int) -> 
     unknown = sorted(record.values.keys() - {"message", "start", "end", "boxes", "text"})
     if unknown:
         raise record.error("unknown key of a phrase", found=unknown[0], expected="message, start, end, boxes, text")
-    number = record.integer("message", minimum=0)
-    start = record.integer("start", minimum=0)
-    end = record.integer("end", minimum=0)
-    if not first <= number < first + len(messages):
-        expected = f"an index from {first} and below {first + len(messages)}"
-        raise record.error("bad message", found=number, expected=expected)
-    number -= first
-    text = messages[number]["content"]
-    record.refuse_if(
-        not start < end <= len(text), "bad span", found=(start, end), expected=f"0 <= start < end <= {len(text)}"
-    )
-    if record.values.get("text") not in (None, text[start:end]):
-        raise record.error("the span has other words", found=text[start:end], expected=record.values["text"])
+    texts = [""] * first + [message["content"] for message in messages]
+    try:
+        phrase = read_phrase(record.values, texts, "the phrase (its sentence is its message)")
+    except ValueError as error:
+        raise record.error(str(error)) from None
+    record.refuse_if(not phrase.text, "no words", found=(phrase.start, phrase.end), expected="start before end")
     boxes = []
     for box in record.items("boxes"):
         if not are_numbers(box, 4) or not (0 <= box[0] < box[2] <= 1 and 0 <= box[1] < box[3] <= 1):
             expected = "x1 < x2, y1 < y2 in [0, 1]: divided by width and height of the image"
             raise record.error("bad box", found=box, expected=expected)
         boxes.append([float(number) for number in box])
-    return {"sentence": number, "text": text[start:end], "start": start, "end": end, "boxes": boxes}
+    place = {"sentence": phrase.sentence - first, "start": phrase.start, "end": phrase.end}
+    return {"text": phrase.text, **place, "boxes": boxes}

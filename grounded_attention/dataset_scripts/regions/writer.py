@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from grounded_attention.dataset_scripts.files.errors import DataError, placed, refuse_if
-from grounded_attention.dataset_scripts.files.manifests import describe_changes, refuse_strays
+from grounded_attention.dataset_scripts.files.manifests import refuse_changes, refuse_strays
 from grounded_attention.utils.named_types import AnyPath, Columns, Fields
 from grounded_attention.utils.processes import folder_lock
 from grounded_attention.utils.safe_paths import refuse_links
@@ -34,6 +34,7 @@ from .shards import (
 SHARD_BYTES = 64 << 20
 # People read the summary: the count of what was skipped is exact, the list has at most this many.
 MAX_PROBLEMS = 1000
+SAME_SOURCE = "use the same source and options, choose another folder, or remove this one"
 
 
 def finished_table(folder: Path, provenance: Columns) -> Fields | None:
@@ -41,15 +42,8 @@ def finished_table(folder: Path, provenance: Columns) -> Fields | None:
     if not (folder / MANIFEST).exists():
         return None
     manifest = read_manifest(folder)
-    _check_source(manifest["provenance"], provenance, folder, "finished")
+    refuse_changes(manifest["provenance"], provenance, folder, "a finished table", SAME_SOURCE)
     return manifest
-
-
-def _check_source(there: Columns, wanted: Columns, folder: Path, state: str) -> None:
-    if there != wanted:
-        problem = f"the {state} table in this folder has another source; it differs in"
-        hint = "use the same source and options, choose another folder, or remove this one"
-        raise DataError(f"{problem} {describe_changes(there, wanted)}", file=folder, hint=hint)
 
 
 def skip_or_refuse(error: DataError, on_error: str, problems: list[str], hint: str) -> None:
@@ -185,7 +179,7 @@ class RegionTableWriter(ShardWriter):
         self._lock.enter_context(folder_lock(path, doing="is writing this table", hint="wait for it"))
         for draft in path.glob(f"{SHARDS}.*{DRAFT}"):  # of a killed process
             draft.unlink()
-        _check_source(KIND.read(partial)["provenance"], self.provenance, path, "unfinished")
+        refuse_changes(KIND.read(partial)["provenance"], self.provenance, path, "an unfinished table", SAME_SOURCE)
 
     def finish(self) -> None:
         """Completes the table with the shards of all processes: index, then manifest, each whole on the disk.
