@@ -69,12 +69,13 @@ def score_generated(batch: Batch, scale: int = 1000) -> Scored:
         else:
             found.append({})
     scores = {name: [each.get(name) for each in found] for name in SCORES}
-    notes = {name: [each.get(name) for each in found] for name in ("off_scale", "other_form", "found_box")}
-    notes["other_form"] = [*map(bool, notes["other_form"])]
+    off_scale = [each.get("off_scale") for each in found]
+    other_form = [each.get("other_form", False) for each in found]
     totals = {}
     if any(box is not None for box in batch["box"]):
-        totals["boxes_off_scale"] = sum(map(bool, notes["off_scale"]))
-        totals["boxes_of_other_form"] = sum(notes["other_form"])
+        totals = {"boxes_off_scale": sum(map(bool, off_scale)), "boxes_of_other_form": sum(other_form)}
+    boxes = [each.get("found_box") for each in found]
+    notes = {"off_scale": off_scale, "other_form": other_form, "found_box": boxes}
     return Scored(scores, totals, {"generated": batch["generated"], **notes})
 
 
