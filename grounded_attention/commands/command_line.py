@@ -171,7 +171,7 @@ DISK_TEXTS = (
     "inline_container.cc",
     "basic_ios::clear: iostream error",
 )
-FILES = ("data", "data_dir", "images", "recipe")  # arguments that are files to read
+FILES = ("data", "data_dir", "images")  # arguments that are files to read
 MODELS = ("model", "checkpoint", "directory", "vlm", "grounder", "against", "beside")  # arguments that are models
 # What the processes of a launch say when one of them has ended.
 PEER_TEXTS = ("Connection closed by peer", "Connection reset by peer", "ncclRemoteError", "Broken pipe")

@@ -4,7 +4,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, overload
+from typing import Any
 
 from transformers.utils import logging
 
@@ -44,14 +44,6 @@ from .word_maps import Lens
 logger = logging.get_logger(__name__)
 
 
-@overload
-def look(model: Any, processor: Any, images: Any = None, text: str | None = None, **options: Any) -> Lens: ...
-
-
-@overload
-def look(model: Any, processor: Any, images: Any, text: Any, **options: Any) -> Any: ...
-
-
 def look(
     model: Any,
     processor: Any,
@@ -69,7 +61,7 @@ def look(
     again: bool = False,
     max_new_tokens: int = 64,
     **generation: Any,
-) -> Lens | list[Lens]:
+) -> Any:
     """Shows where a vision-language model looks: for every word of a prompt and of its answer, a map of the image.
 
     What each image token adds to a word, or the attention of the word, is read beside the output while the model

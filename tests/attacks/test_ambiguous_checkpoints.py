@@ -83,5 +83,5 @@ def test_an_unknown_prefix_is_named():
 @pytest.mark.parametrize("name", ["direct", "indirect", "grounding_alignment"])
 def test_a_batch_without_phrases_is_no_key_error(name):
     batch = {"input_ids": torch.zeros(1, 3, dtype=torch.long), "attention_mask": torch.ones(1, 3)}
-    with pytest.raises(ValueError, match="no phrases with regions"):
+    with pytest.raises(ValueError, match="phrase_mask: give phrases"):
         get_method(name).counts(batch)

@@ -20,7 +20,6 @@ from safetensors import SafetensorError
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.families import DEFAULT_FAMILY, FAMILIES
-from grounded_attention.supervision.method import SupervisionMethod
 from grounded_attention.supervision.registry import LABELS, METHODS, make_method, split_name
 from grounded_attention.tasks import TASKS
 from grounded_attention.utils import schema
@@ -48,6 +47,9 @@ from grounded_attention.utils.schema import (
     Weight,
     plain_content,
 )
+
+if typing.TYPE_CHECKING:  # a recipe is read before torch is imported
+    from grounded_attention.supervision.method import SupervisionMethod
 
 # Which heads are supervised, one of these; `list` has pairs of layer and head.
 HEADS = {"best": Count, "worst": Count, "layers": Indices, "list": Annotated[list[Pair], Len(1)], "file": str}
@@ -438,7 +440,7 @@ def recipe_yaml(recipe: Recipe) -> str:
     return yaml.dump(content, Dumper=_Plain, sort_keys=False, allow_unicode=True).strip()
 
 
-def recipe_method(recipe: Recipe, name: str, key: str = "supervision.options.") -> SupervisionMethod:
+def recipe_method(recipe: Recipe, name: str, key: str = "supervision.options.") -> "SupervisionMethod":
     """Makes a method with the options of a recipe."""
     options = recipe.supervision.options
     parts = split_name(name)
