@@ -33,6 +33,7 @@ LEAST = 0.01
 STRANGER = 0.5
 # Tokens that one cell moves, for each that shows it; more say that the tower mixes them.
 MANY = 9
+FEWEST = 2  # pixels on a side of a cell that is changed
 # Parts of a tower through which a patch learns of others.
 _MIXING = ("Attention", "ShortConv")
 
@@ -90,12 +91,12 @@ def check_layout(
     """Checks that image tokens lie where their boxes say, for a type that is known and for one that is not.
 
     The pixels in the box of one image token are changed, and what the language model reads of the image is compared
-    before and after. The token has to move more than any other of its picture that shows other pixels. A vision
-    tower attends globally, so its attention is switched off meanwhile; where that leaves nothing that can be
-    compared, the case says so.
+    before and after: the token has to move, and no token that shows other pixels as much; it has to move for a
+    corner of the box too. A vision tower attends globally, so its attention is switched off meanwhile; where that
+    leaves nothing that can be compared, the case says so.
 
     Args:
-        model (`PreTrainedModel`): a vision-language model; its weights are not changed.
+        model (`PreTrainedModel`): a vision-language model, which is set to evaluation mode; its weights stay.
         processor (`ProcessorMixin` or `PatchGroundingProcessor`): its processor.
         sizes (*optional*): of each example the (width, height) of its pictures in pixels; by default six examples of
             several shapes, small and large, one of two pictures.
@@ -107,9 +108,12 @@ def check_layout(
         [`LayoutReport`]: one line for each example.
 
     Raises:
-        ValueError: if the image tokens of the model are not known; see [`PatchGroundingProcessor`].
+        ValueError: if the image tokens of the model are not known, see [`PatchGroundingProcessor`], or `cells` is
+            below 1.
     """
     check_model(model, processor)
+    if cells < 1:
+        raise ValueError(f"cells={cells}, expected at least 1")
     inner = unwrap_model(model).eval()
     if not isinstance(processor, PatchGroundingProcessor):
         processor = PatchGroundingProcessor(processor, inner.config.model_type)
@@ -135,37 +139,76 @@ def _check_case(
     placed = batch["region_candidate_mask"][0].numpy()
     of_each = np.array(sizes)[images]  # (R, 2)
     boxes = batch["region_boxes"][0].numpy() * np.tile(of_each, 2)  # in pixels
-    areas = np.concatenate([np.ceil(boxes[:, :2] - 1e-3), np.floor(boxes[:, 2:] + 1e-3)], axis=1).astype(int)
-    shown = np.flatnonzero(placed & (areas[:, :2] < areas[:, 2:]).all(axis=1))  # others are narrower than a pixel
-    chosen = dict.fromkeys([*shown[:1], *shown[-1:], *generator.permutation(shown)])
-    tokens = len(before)
-    for token in [*chosen][:cells]:
-        image = images[token]
-        left, top, right, bottom = area = areas[token]
-        changed = [picture.copy() for picture in pictures]
-        changed[image][top:bottom, left:right] = 255 - changed[image][top:bottom, left:right]
-        after, _ = read_by_language_model(model, patches, changed)
-        moved = (after - before).norm(dim=-1).numpy()
-        shared = np.minimum(boxes[:, 2:], area[2:]) - np.maximum(boxes[:, :2], area[:2])
-        shows = placed & (images == image) & (shared > 1e-3).all(axis=1)
-        outcome, detail = _judge(token, shows, moved)
-        if outcome != PLACED:
-            cell = f"pixels {left}, {top}, {right}, {bottom} of picture {image}, image token {token} of {tokens}"
-            return LayoutCase(sizes, tokens, cells, outcome, f"{cell}: {detail}")
-    return LayoutCase(sizes, tokens, min(cells, len(chosen)), PLACED)
+    areas = whole_pixels(boxes)
+    shown = np.flatnonzero(placed & (areas[:, 2:] - areas[:, :2] >= FEWEST).all(axis=1))
+    tokens = len(before.tokens)
+    if not len(shown):
+        return LayoutCase(sizes, tokens, 0, UNKNOWN, f"no image token has a box of {FEWEST} x {FEWEST} pixels")
+    chosen = [*dict.fromkeys([*shown[:1], *shown[-1:], *generator.permutation(shown)])][:cells]
+    for token in chosen:
+        # The whole cell, and a corner of it: a box that is too large has corners of which the token shows nothing.
+        for whole, part in ((True, boxes[token]), (False, _corner(boxes[token], generator))):
+            left, top, right, bottom = area = whole_pixels(part[None])[0]
+            if left >= right or top >= bottom:
+                continue
+            changed = [picture.copy() for picture in pictures]
+            pixels = changed[images[token]][top:bottom, left:right]
+            pixels[:] = 255 - pixels
+            after, _ = read_by_language_model(model, patches, changed)
+            shared = np.minimum(boxes[:, 2:], area[2:]) - np.maximum(boxes[:, :2], area[:2])
+            shows = placed & (images == images[token]) & (shared > 1e-3).all(axis=1)
+            alike = np.flatnonzero(shows & (boxes == boxes[token]).all(axis=1))  # queries of one window
+            if len(alike) > MANY or len(alike) == len(shown):
+                alike = np.array([token])
+            outcome, detail = _judge(alike, shows, before, after, whole)
+            if outcome != PLACED:
+                where = f"pixels {left}, {top}, {right}, {bottom} of picture {images[token]}"
+                cell = f"{where}, image token {token} of {tokens}"
+                return LayoutCase(sizes, tokens, len(chosen), outcome, f"{cell}: {detail}")
+    return LayoutCase(sizes, tokens, len(chosen), PLACED)
 
 
-def _judge(token: int, shows: np.ndarray, moved: np.ndarray) -> tuple[str, str]:
-    """Whether the tokens (R,) that moved are those that show the pixels of the changed one."""
-    if not moved.max() > 0:
+def whole_pixels(boxes: np.ndarray) -> np.ndarray:
+    """The whole pixels inside boxes (R, 4) in pixels."""
+    return np.concatenate([np.ceil(boxes[:, :2] - 1e-3), np.floor(boxes[:, 2:] + 1e-3)], axis=1).astype(int)
+
+
+def _corner(box: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """A corner of a box (4,), a quarter as wide and high."""
+    side = (box[2:] - box[:2]) / 4
+    low = np.where(generator.integers(0, 2, 2), box[2:] - side, box[:2])
+    return np.concatenate([low, low + side])
+
+
+@dataclass(frozen=True)
+class ReadStates:
+    """What the language model reads: of the image tokens (R, D), and of all other positions (M, E)."""
+
+    tokens: Tensor
+    others: Tensor
+
+
+def _judge(
+    alike: np.ndarray, shows: np.ndarray, before: ReadStates, after: ReadStates, whole: bool
+) -> tuple[str, str]:
+    """Whether tokens with the box of a changed cell moved, or of its corner, and others that show its pixels alone."""
+    moved = (after.tokens - before.tokens).norm(dim=-1).numpy()
+    others = (after.others - before.others).norm(dim=-1).numpy()
+    most = max(moved.max(), others.max(initial=0))
+    if not most > 0 and not whole:
+        return MISPLACED, "no token moved, but one did when all pixels of the box were changed: it is too large"
+    if not most > 0:
         return UNKNOWN, "no token moved: what the tower makes of a patch alone does not reach the language model"
-    share = moved / moved.max()
+    share = moved / most
     strangers = np.flatnonzero((share > STRANGER) & ~shows)
-    if share[token] > LEAST and not len(strangers):
+    outside = int((others > LEAST * most).sum())
+    if share[alike].max() > LEAST and not outside and not (whole and len(strangers)):
         return PLACED, ""
     mixed = int((share > LEAST).sum())
     if mixed > MANY * shows.sum():
         return UNKNOWN, f"{mixed} tokens moved: the tower mixes patches in a way that is not switched off"
+    if outside:
+        return MISPLACED, f"{outside} positions moved that are not among the image tokens"
     return MISPLACED, f"they moved {', '.join(map(str, strangers)) or 'other tokens'} instead"
 
 
@@ -179,18 +222,22 @@ def _refuse_codes(*call: Any) -> None:
 
 def read_by_language_model(
     model: Any, patches: PatchGroundingProcessor, pictures: Sequence[np.ndarray]
-) -> tuple[Tensor, Batch]:
-    """What the language model reads of each image token, (R, D) float32 on the CPU, and the batch."""
+) -> tuple[ReadStates, Batch]:
+    """What the language model reads, float32 on the CPU, and the batch."""
     batch = patches(QUESTION, images=[Image.fromarray(picture) for picture in pictures])
     positions = batch["region_positions"][0]
     read: list[Tensor] = []
+    others: list[Tensor] = []
 
     def stop(module: nn.Module, args: tuple, kwargs: Fields) -> None:
         if kwargs.get("cross_attention_states") is not None:  # of all tiles
-            states = kwargs["cross_attention_states"].flatten(0, -2)[None]
+            states = kwargs["cross_attention_states"].flatten(0, -2)
         else:
-            states = args[0] if args else kwargs["inputs_embeds"]
-        read.append(states[0, positions.to(states.device)])
+            states = (args[0] if args else kwargs["inputs_embeds"])[0]
+        states = states.float().cpu()
+        read.append(states[positions])
+        is_other = torch.ones(len(states), dtype=torch.bool).index_fill(0, positions, False)
+        others.append(states[is_other])
         for name, later in kwargs.items():  # what its layers add to the states of image tokens
             if name.startswith("deepstack") and later is not None:
                 read.extend(later.values() if isinstance(later, dict) else later)
@@ -203,14 +250,13 @@ def read_by_language_model(
         part = find_language_model(model.get_encoder())
     with part.register_forward_pre_hook(stop, with_kwargs=True), suppress(_Read):
         model(**inputs_on(batch, model))
-    return torch.cat([states.float().cpu() for states in read], dim=-1), batch
+    return ReadStates(torch.cat([states.float().cpu() for states in read], dim=-1), others[0]), batch
 
 
 @contextmanager
 def patches_alone(model: Any) -> Iterator[None]:
     """Inside it, the vision tower embeds each patch by itself: attention adds nothing, and convolutions see a cell."""
     language = {*find_language_model(model).modules()}
-    weights = []
     with ExitStack() as stack:
         for name, module in model.named_modules():
             if module in language and "vqmodel" not in name:  # all of Chameleon is its language model
@@ -222,13 +268,9 @@ def patches_alone(model: Any) -> Iterator[None]:
             if isinstance(module, nn.GroupNorm):  # it takes means of the whole picture
                 stack.enter_context(module.register_forward_hook(lambda module, args, output: args[0].clone()))
             if isinstance(module, nn.Conv2d | nn.Conv3d):
-                weights.append((module.weight, module.weight.clone()))
+                stack.callback(module.weight.copy_, module.weight.clone())
                 module.weight.mul_(_own_cell(module))
-        try:
-            yield
-        finally:
-            for weight, before in weights:
-                weight.copy_(before)
+        yield
 
 
 def _mixes(module: nn.Module) -> bool:

@@ -14,8 +14,8 @@ from grounded_attention.heads.layout_check import check_layout
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from tests.helpers.commands import read_error
 from tests.helpers.tiny_vlm_files import save_llava
-from tests.helpers.tiny_vlm_models import make_pair
-from tests.helpers.tiny_vlm_processors import ANSWERERS, KINDS, PROCESSORS
+from tests.helpers.tiny_vlm_models import make_model, make_pair
+from tests.helpers.tiny_vlm_processors import ANSWERERS, KINDS, PROCESSORS, make_processor
 
 SIZES = (((53, 37),), ((31, 64), (121, 33)))
 # Types whose image tokens are words of a codebook.
@@ -48,7 +48,15 @@ def half_a_cell_lower(boxes):
     return (boxes + height * [0, 1, 0, 1]).clip(0, 1)
 
 
+def larger(boxes):
+    """Three times as wide and high."""
+    sides = boxes[:, 2:] - boxes[:, :2]
+    return (boxes + np.concatenate([-sides, sides], axis=1)).clip(0, 1)
+
+
 WRONG = {
+    "the whole picture": lambda boxes: np.broadcast_to([0.0, 0.0, 1.0, 1.0], boxes.shape),
+    "too large": larger,
     "next token": lambda boxes: np.roll(boxes, 1, axis=0),
     "columns before rows": lambda boxes: boxes[:, [1, 0, 3, 2]],
     "half a cell lower": half_a_cell_lower,
@@ -63,9 +71,52 @@ def test_wrong_layouts_are_found(model_type, wrong):
     patches = PatchGroundingProcessor(processor, model.config.model_type)
     right = patches.family.layout
     patches.family = replace(patches.family, layout=lambda settings: change_boxes(right(settings), WRONG[wrong]))
-    report = check_layout(model, patches, (((53, 37),),), cells=12)
+    report = check_layout(model, patches, (((53, 37),),), cells=24)
     assert report.outcome == "misplaced", report
     assert "image token" in str(report)
+
+
+def make_llava():
+    """With a tokenizer whose tokens say all of a text."""
+    processor = make_processor("llava", byte_pairs=True)
+    return make_model("llava", processor.tokenizer), processor
+
+
+def test_image_tokens_that_are_missing_are_found():
+    model, processor = make_llava()
+
+    def first_two(ids, inputs, sizes):
+        places = np.flatnonzero(ids == processor.image_token_id)
+        return [(places[:2], [[0, 0, 1 / 6, 1 / 6], [1 / 6, 0, 2 / 6, 1 / 6]])]
+
+    patches = PatchGroundingProcessor(processor, image_tokens=first_two)
+    assert check_layout(model, patches, (((60, 60),),)).outcome == "misplaced"
+
+
+@pytest.mark.parametrize("boxes", [[[np.nan] * 4] * 36, [[0.5, 0.5, 0.51, 0.51]] * 36], ids=["none", "small"])
+def test_what_shows_no_pixels_cannot_be_told(boxes):
+    model, processor = make_llava()
+    patches = PatchGroundingProcessor(
+        processor, image_tokens=lambda ids, *more: [(np.flatnonzero(ids == processor.image_token_id), boxes)]
+    )
+    report = check_layout(model, patches, (((60, 60),),))
+    assert report.outcome == "cannot tell"
+    assert report.cases[0].tokens == 36
+
+
+@torch.no_grad()
+def test_weights_that_convolutions_share_are_restored_after_an_interruption(monkeypatch):
+    model, processor = make_pair("fast_vlm")
+    first, *_ = [module for module in model.modules() if isinstance(module, torch.nn.Conv2d)]
+    model.register_module("again", torch.nn.Conv2d(1, 1, 1))
+    model.again.weight = first.weight
+    model.again.padding, model.again.stride = first.padding, first.stride
+    model.again.kernel_size = first.kernel_size
+    before = first.weight.clone()
+    monkeypatch.setattr(layout_check, "read_by_language_model", lambda *given: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        check_layout(model, processor, SIZES)
+    assert torch.equal(first.weight, before)
 
 
 def test_two_pictures_that_are_exchanged_are_found():
