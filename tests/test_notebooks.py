@@ -104,6 +104,7 @@ def test_a_notebook_gives_its_stored_outputs(name, executed):
     for before, after in zip(read(name).cells, executed[name], strict=True):
         if before.cell_type == "code":
             rounding = ROUNDING in before.metadata.get("tags", ())
+            after.outputs = [each for each in after.outputs if "kernels-community" not in str(each)]  # of bitsandbytes
             expected, found = ([shape(output, rounding) for output in cell.outputs] for cell in (before, after))
             assert found == expected, f"{name}, {before.id}: run `make notebooks` and look at it"
 

@@ -191,7 +191,11 @@ def box_columns(batch: Batch, boxes: Sequence[Any], coverage_threshold: float = 
         kept.append(positions[example].cpu()[torch.from_numpy(marks.any(0))])
     columns = torch.nn.utils.rnn.pad_sequence(kept, batch_first=True, padding_value=-1)
     last = positions.cpu().amax(1)
+    if "cross_attention_mask" in batch:  # (B, N, images, tiles): its last change is at the last image
+        seen = batch["cross_attention_mask"].cpu().flatten(2)
+        changes = (seen[:, 1:] != seen[:, :-1]).any(-1)
+        places = torch.arange(1, seen.shape[1])
+        return SteeredColumns(columns, (changes * places).amax(1))
     # They are no tokens of the sequence.
-    regions = int(last.max()) >= batch["input_ids"].shape[1] or "cross_attention_mask" in batch
-    regions |= "decoder_input_ids" in batch
+    regions = int(last.max()) >= batch["input_ids"].shape[1] or "decoder_input_ids" in batch
     return SteeredColumns(columns, torch.zeros_like(last) if regions else last + 1)

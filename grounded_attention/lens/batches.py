@@ -21,9 +21,9 @@ from grounded_attention.utils.named_types import Batch, Fields
 
 from .sequences import Sequenced, few_at_once, token_inputs
 
-# Models whose numbers for a sequence depend on its batch (pixels are padded, the longest sequence scales rotations),
-# or that read only pictures of as many tiles together.
-READ_ALONE = ("emu3", "hunyuan_vl", "perception_lm")
+# Models whose numbers for a sequence depend on its batch (pixels are padded; words before an image see padding images;
+# the longest sequence scales rotations), or that read only pictures of as many tiles together.
+READ_ALONE = ("emu3", "hunyuan_vl", "mllama", "perception_lm")
 
 
 def pad_sequences(inputs: Batch, sequences: Sequence[Sequenced], pad: int, side: str = "right") -> Fields:

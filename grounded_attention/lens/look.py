@@ -16,7 +16,7 @@ from grounded_attention.processing.videos import FPS, Video
 from grounded_attention.supervision.supervise import head_layers
 from grounded_attention.utils.named_types import Columns
 
-from .answered import BATCHED, ManyLooks, ask_each, naming
+from .answered import BATCH, BATCHED, ManyLooks, ask_each, naming
 from .answers import GivenAnswer
 from .contributions import PathReader
 from .doubt import find_doubts
@@ -136,14 +136,18 @@ def look(
     questions = text if messages is None else messages
     if isinstance(questions, list) and not is_conversation(questions):
         asked = ask_each(questions, images, video, fps, answer)
+        has_video = any(isinstance(picture, Video) for each in asked for picture in each.images)
+        size = 1 if has_video else BATCH  # some models read only videos of as many frames together
         if answer is None:
-            asked = ManyLooks(model, patches, "all").answer(asked, options)
+            asked = ManyLooks(model, patches, "all", batch_size=size).answer(asked, options)
         if {*forms} <= {*BATCHED} and not again and choose_heads(model, heads).doubt is None:
-            return list(ManyLooks(model, patches, heads, forms, rows).look(asked, lambda looked: looked.lens))
+            looks = ManyLooks(model, patches, heads, forms, rows, size)
+            return list(looks.look(asked, lambda looked: looked.lens))
         lenses = []
         for each in asked:
             with naming(each.name):
-                lenses.append(ask(each.images, each.chat, answer=each.answer, form=form, again=again))
+                given = form if is_asked else None
+                lenses.append(ask(each.images, each.chat, answer=each.answer, form=given, again=again))
         return lenses
     chat, pictures = read_chat(images, questions, video, fps)
     if again and isinstance(pictures[0], Video) and not patches.family.frames_and_images:
@@ -153,7 +157,7 @@ def look(
     except NotFollowed as error:
         if is_asked:
             raise
-        logger.warning(f"attention is shown, with form='plain': {error}")
+        logger.warning_once(f"attention is shown, with form='plain': {error}")
         return ask(pictures, chat, answer=answer, form="plain", again=again)
     if not again:
         return lens

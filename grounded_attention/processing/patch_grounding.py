@@ -13,6 +13,8 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+import transformers
+from packaging import version
 from PIL import Image
 
 from ..utils.masks import mask_boxes
@@ -32,6 +34,7 @@ from .given_image_tokens import GIVEN, ImageTokenFunction, find_spans, read_imag
 from .grounded_batch import DroppedPhrase, GroundedBatch, as_batch, word_inputs
 from .image_layouts import ImageLayout, ImageSettings, VideoSettings
 from .image_tokens import (
+    NEWEST_TRANSFORMERS,
     AnswerDecoder,
     ImageTokenFamily,
     get_image_token_family,
@@ -302,6 +305,12 @@ class PatchGroundingProcessor:
         if labels:
             data["labels"] = answer_labels(sequences, ids.shape[1], set(self.tokenizer.all_special_ids))
             if self.family.decoder is not None:  # what each token of a decoder predicts
+                installed = transformers.__version__
+                # Florence-2 shifted them once more.
+                if version.parse(installed) < version.parse(NEWEST_TRANSFORMERS):
+                    raise ValueError(
+                        f"labels of a model with a decoder need transformers {NEWEST_TRANSFORMERS}, found {installed}"
+                    )
                 data["labels"] = np.pad(data["labels"][:, 1:], [(0, 0), (0, 1)], constant_values=IGNORED)
         tensors = {name: torch.from_numpy(data[name]) for name in (*GROUNDING_KEYS, "labels") if name in data}
         return GroundedBatch({**inputs, **tensors}, dropped_phrases=dropped)

@@ -154,7 +154,13 @@ def _steered_mask(module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | 
     hidden = torch.finfo(query.dtype).min
     bias = torch.zeros(len(columns), length + 1, device=query.device, dtype=query.dtype)
     bias.scatter_(1, columns.masked_fill(columns < 0, length), steering.strength)
-    steered = _row_positions(visible, rows, length) >= first_row[:, None]  # (B, N)
+    if not reads_other_sequence(module):
+        places = _row_positions(visible, rows, length)
+    elif rows > 1:  # a whole prompt; keys of an image do not tell where its rows are
+        places = torch.arange(rows, device=query.device)[None]
+    else:
+        places = first_row[:, None]  # a new token comes after all of them
+    steered = places >= first_row[:, None]  # (B, N)
     added = (steered[..., None] * bias[:, None, :length])[:, None]  # (B, 1, N, M)
     chosen = torch.zeros(query.shape[1], device=query.device, dtype=query.dtype)
     chosen[steering.heads] = 1

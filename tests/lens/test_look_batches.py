@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 from grounded_attention.heads.heads_file import ChosenHeads, DoubtModel
 from grounded_attention.lens.look import look
-from tests.helpers.tiny_vlm_models import make_pair
+from tests.helpers.tiny_vlm_models import make_model, make_pair
 from tests.helpers.tiny_vlm_processors import ANSWERERS, PROCESSORS, add_videos, make_processor, type_of
 from tests.lens.answered_rows import ANSWERS, HEADS, ROWS
 
@@ -43,6 +43,33 @@ def test_generated_answers_equal_single_looks(family):
     lenses = look(model, processor, IMAGES[:3], TEXTS[:3], heads="all", **options)
     for image, text, lens in zip(IMAGES, TEXTS, lenses, strict=False):
         assert_equal(lens, look(model, processor, image, text, heads="all", **options))
+
+
+@pytest.mark.parametrize("family", sorted({"mllama", "qwen2_5_vl"} & {*FAMILIES}))
+def test_questions_about_several_numbers_of_images(family):
+    model, processor = make_pair(family)
+    images = [IMAGES[0], IMAGES[1:3], IMAGES[3:4]]
+    lenses = look(model, processor, images, TEXTS[:3], heads="all", answer=ANSWERS[:3])
+    for image, text, answer, lens in zip(images, TEXTS, ANSWERS, lenses, strict=False):
+        assert_equal(lens, look(model, processor, image, text, heads="all", answer=answer))
+
+
+@pytest.mark.parametrize("family", sorted({"mllama"} & {*FAMILIES} | {*ANSWERERS}))
+def test_the_default_form_falls_back_in_lists_too(family):
+    model, processor = make_pair(family)
+    lenses = look(model, processor, IMAGES[:2], TEXTS[:2], answer=ANSWERS[:2])
+    assert [lens.form for lens in lenses] == [("plain",)] * 2
+    assert_equal(lenses[1], look(model, processor, IMAGES[1], TEXTS[1], answer=ANSWERS[1]))
+
+
+def test_videos_of_several_lengths():
+    """InternVL reads only videos of as many frames together."""
+    processor = add_videos(make_processor("internvl"), "internvl")
+    model = make_model("internvl", processor.tokenizer)
+    videos = [[IMAGES[0].resize((60, 40))] * count for count in (4, 7)]
+    lenses = look(model, processor, None, TEXTS[:2], video=videos, heads="all", answer=ANSWERS[:2])
+    for video, text, answer, lens in zip(videos, TEXTS, ANSWERS, lenses, strict=False):
+        assert_equal(lens, look(model, processor, text=text, video=video, heads="all", answer=answer))
 
 
 def test_answers_end_apart():

@@ -9,13 +9,20 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+import transformers
 from numpy.testing import assert_array_equal
+from packaging import version
 from PIL import Image, ImageFilter
 
 from grounded_attention.heads.examples import AuditExample, PromptSettings, make_batch
 from grounded_attention.processing import patch_grounding
 from grounded_attention.processing.grounded_batch import DroppedPhrase
-from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES, Token, locate_image_tokens
+from grounded_attention.processing.image_tokens import (
+    IMAGE_TOKEN_FAMILIES,
+    NEWEST_TRANSFORMERS,
+    Token,
+    locate_image_tokens,
+)
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor, match_coverage
 from grounded_attention.processing.phrase import Phrase
 from tests.helpers.closeness import assert_same
@@ -349,6 +356,10 @@ def test_words_of_a_decoder_are_those_of_its_answer(model_type):
     phrases = [[{"text": "a", "sentence": 0}, {"text": "small cat"}], [{"text": "balls"}]]
     questions = ["what is this near a dog", "what is"]
     answers = ["the small cat", "two red balls near a dog"]
+    if version.parse(transformers.__version__) < version.parse(NEWEST_TRANSFORMERS):
+        with pytest.raises(ValueError, match="need transformers"):
+            patches(questions[0], answers[0], images=IMAGES[0], labels=True)
+        return
     batch = patches(questions, answers, images=list(IMAGES[:1]) * 2, phrases=phrases, labels=True)
     assert [[each.words for each in dropped] for dropped in batch.dropped_phrases] == [["a"], []]
     for example, (phrase, words) in enumerate([(1, "small cat"), (0, "balls")]):

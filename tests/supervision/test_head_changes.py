@@ -200,6 +200,25 @@ def test_reported_rows_are_steered_too(model_type):
     assert_close(steered[[0, 1, 3]], plain[[0, 1, 3]], atol=1e-6, rtol=1e-5)
 
 
+@torch.no_grad()
+@pytest.mark.skipif("mllama" not in PROCESSORS, reason="transformers is too old")
+def test_words_before_an_image_of_mllama_are_not_steered():
+    processor = make_processor("mllama")
+    model = make_model("mllama", processor.tokenizer)
+    patches = wrap(processor, "mllama")
+    chat = [{"role": "user", "content": [{"type": "text", "text": "a small cat"}, {"type": "image"}]}]
+    batch = patches(chat, images=[np.full((37, 53, 3), 90, dtype=np.uint8)])
+    inputs = patches.model_inputs(batch)
+    seeing = batch["cross_attention_mask"][0].flatten(1).any(-1)
+    assert not seeing[:3].any()
+    before = model(**inputs).logits[0]
+    layer = head_layers(model)[0]
+    with steer_heads(model, [(layer, 0)], box_columns(batch, [[[0, 0, 0.5, 0.5]]]), strength=4.0):
+        moved = (model(**inputs).logits[0] - before).abs().amax(-1)
+    assert moved[~seeing].max() == 0
+    assert moved[seeing].max() > 1e-4
+
+
 def test_the_columns_of_boxes_are_the_tokens_in_them():
     _, _, batch = make_batch("llava")
     found = box_columns(batch, [[[0.0, 0.0, 1.0, 1.0]], []])
