@@ -124,7 +124,7 @@ def main(arguments):
         print(printed.getvalue(), file=sys.stderr)
     types = {*MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES}
     numbers = {"version": transformers.__version__, "types": len(types), "count": len(types & {*IMAGE_TOKEN_FAMILIES})}
-    numbers["sizes"] = ", with patches and pictures of other sizes than in `make test`" if OTHER else ""
+    numbers["sizes"] = ", with patches and pictures of other\nsizes than in `make test`" if OTHER else ""
     page = PAGE.format(table=results.table(), refused=refused(), **numbers)
     print(page)
     if arguments:
