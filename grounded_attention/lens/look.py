@@ -157,7 +157,7 @@ def look(
     except NotFollowed as error:
         if is_asked:
             raise
-        logger.warning_once(f"attention is shown, with form='plain': {error}")
+        logger.warning(f"attention is shown, with form='plain': {error}")
         return ask(pictures, chat, answer=answer, form="plain", again=again)
     if not again:
         return lens
