@@ -225,7 +225,7 @@ def test_contribution_is_the_default_where_heads_are_not_named(caplog):
 
 
 @pytest.mark.parametrize("answer", [None, "a small cat"])
-@pytest.mark.parametrize("family", sorted({"mllama"} & {*FAMILIES} | {*ANSWERERS}))
+@pytest.mark.parametrize("family", ["mllama", *ANSWERERS])
 def test_attention_is_shown_where_words_read_the_image_apart(family, answer, caplog):
     model, processor = make_pair(family)
     others = [*processor.tokenizer.added_tokens_decoder, *range(len(processor.tokenizer), 1400)]

@@ -45,7 +45,7 @@ def test_generated_answers_equal_single_looks(family):
         assert_equal(lens, look(model, processor, image, text, heads="all", **options))
 
 
-@pytest.mark.parametrize("family", sorted({"mllama", "qwen2_5_vl"} & {*FAMILIES}))
+@pytest.mark.parametrize("family", ["mllama", "qwen2_5_vl"])
 def test_questions_about_several_numbers_of_images(family):
     model, processor = make_pair(family)
     images = [IMAGES[0], IMAGES[1:3], IMAGES[3:4]]
@@ -54,7 +54,7 @@ def test_questions_about_several_numbers_of_images(family):
         assert_equal(lens, look(model, processor, image, text, heads="all", answer=answer))
 
 
-@pytest.mark.parametrize("family", sorted({"mllama"} & {*FAMILIES} | {*ANSWERERS}))
+@pytest.mark.parametrize("family", ["mllama", *ANSWERERS])
 def test_the_default_form_falls_back_in_lists_too(family):
     model, processor = make_pair(family)
     lenses = look(model, processor, IMAGES[:2], TEXTS[:2], answer=ANSWERS[:2])

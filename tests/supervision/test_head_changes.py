@@ -201,7 +201,6 @@ def test_reported_rows_are_steered_too(model_type):
 
 
 @torch.no_grad()
-@pytest.mark.skipif("mllama" not in PROCESSORS, reason="transformers is too old")
 def test_words_before_an_image_of_mllama_are_not_steered():
     processor = make_processor("mllama")
     model = make_model("mllama", processor.tokenizer)

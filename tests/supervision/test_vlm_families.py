@@ -137,7 +137,6 @@ def test_default_directions_leave_out_what_a_causal_model_cannot_see(model_type)
 
 
 @torch.no_grad()
-@pytest.mark.skipif("mllama" not in PROCESSORS, reason="transformers is too old")
 def test_words_before_an_image_of_mllama_see_none_of_it():
     """Its eager maps have equal numbers there, over padded tiles too."""
     processor = make_processor("mllama")
@@ -158,7 +157,6 @@ def test_words_before_an_image_of_mllama_see_none_of_it():
         patches.check_model(model.config)
 
 
-@pytest.mark.skipif("t5gemma2" not in ANSWERERS, reason="transformers is too old")
 def test_a_processor_of_another_type_is_refused():
     """That of T5Gemma 2 is of the class of Gemma 3's."""
     processor = make_processor("gemma3")
