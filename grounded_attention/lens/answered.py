@@ -172,6 +172,9 @@ def ask_each(questions: list[Any], images: Any, video: Any, fps: float, answer: 
     for number, question in enumerate(questions):
         own, frames, said = (given and given[number] for given in (images, video, answer))
         with naming(f"question {number}"):
+            if answer is not None and not isinstance(said, str):
+                found = type(said).__name__
+                raise ValueError(f"answer: expected a text, found {found}; without answer= all are generated")
             chat, pictures = read_chat(own, question, frames, fps)
         asked.append(Asked(number, None, chat, pictures, GivenAnswer(said, None if answer else ()), "question"))
     return asked

@@ -143,6 +143,11 @@ WRONG = {
     "images: found Image, .* 2 questions": {"images": IMAGES[0], "text": TEXTS[:2]},
     "answer: found str": {"images": IMAGES[:2], "text": TEXTS[:2], "answer": "a"},
     "answer: expected a text, found list": {"images": IMAGES[:2], "text": "what ?", "answer": ["a", "b"]},
+    "question 1: answer: expected a text, found NoneType": {
+        "images": IMAGES,
+        "text": TEXTS,
+        "answer": ["a dog", None, "a", None],
+    },
     "question 1: the question is empty": {"images": IMAGES[:2], "text": ["what ?", " "]},
     "question 0: look needs an image": {"text": TEXTS[:2]},
     "question 1: expected a text": {"images": IMAGES[:2], "text": ["what ?", 3]},
