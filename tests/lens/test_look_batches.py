@@ -144,8 +144,8 @@ WRONG = {
     "answer: found str": {"images": IMAGES[:2], "text": TEXTS[:2], "answer": "a"},
     "answer: expected a text, found list": {"images": IMAGES[:2], "text": "what ?", "answer": ["a", "b"]},
     "question 1: answer: expected a text, found NoneType": {
-        "images": IMAGES,
-        "text": TEXTS,
+        "images": IMAGES[:4],
+        "text": TEXTS[:4],
         "answer": ["a dog", None, "a", None],
     },
     "question 1: the question is empty": {"images": IMAGES[:2], "text": ["what ?", " "]},
