@@ -24,7 +24,7 @@ from grounded_attention.labelling import FLORENCE, PROMPTS
 from grounded_attention.labelling.grounder import AttentionGrounder, Grounder, Selection, SimulatedGrounder
 from grounded_attention.labelling.labels import PseudoLabels, count_labels, count_matches, describe
 from grounded_attention.labelling.phrases import load_phrases
-from grounded_attention.labelling.run import ImagePath, caption_rows, captions_digest, label_captions
+from grounded_attention.labelling.run import BATCH, ImagePath, caption_rows, captions_digest, label_captions
 from grounded_attention.labelling.zero_shot import load_florence, load_zero_shot
 from grounded_attention.pages.rows_page import row_card, rows_page
 from grounded_attention.training.experiments.pretrained import find_device, load_pipeline, split_revision
@@ -40,7 +40,6 @@ from .rows_options import RowSource, parse_options, rows_builder, yaml_pairs
 FORM = "flickr30k_entities"  # of rows of --data: captions, with their phrases and boxes
 SHEET = "contact_sheet.html"
 DRAWN = 12
-BATCH = 8  # captions grounded together
 SCENES = "scenes"
 ZERO_SHOT = "zero-shot detector"
 OWN = "model of this project"
@@ -75,7 +74,6 @@ def work(
         images,
         source=source,
         selection=Selection(*kept),
-        batch_size=BATCH,
         on_error=on_error,
         progress=True,
     )

@@ -4,10 +4,9 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 
 import datasets
@@ -16,6 +15,7 @@ from PIL import Image
 from tqdm import tqdm
 
 from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
+from grounded_attention.dataset_scripts.files.jobs import Job
 from grounded_attention.dataset_scripts.files.manifests import (
     join_parts,
     make_parts,
@@ -39,6 +39,7 @@ ImagePath = Callable[[Row], Path]
 PARTS = "parts"
 # A kill costs at most this many captions of each process.
 CAPTIONS_PER_PART = 256
+BATCH = 8  # captions grounded together
 
 
 def caption_rows(splits: Mapping[str, datasets.Dataset], limit: int | None = None) -> datasets.Dataset:
@@ -74,7 +75,7 @@ def label_captions(
     *,
     source: Columns,
     selection: Selection | None = None,
-    batch_size: int = 8,
+    batch_size: int = BATCH,
     part_size: int = CAPTIONS_PER_PART,
     on_error: str = "refuse",
     progress: bool = True,
@@ -101,10 +102,10 @@ def label_captions(
             _begin(folder, provenance)
         state.wait_for_everyone()
         if not (folder / MANIFEST).exists():
-            labeller = _Labeller(phrases, grounder, image_path, selection, batch_size, on_error)
+            job = LabelCaptions(lambda: grounder, phrases, image_path, selection, batch_size, on_error)
 
             def label(places: range, bar: tqdm) -> pa.Table:
-                return pa.Table.from_pylist(list(labeller.label(rows.select(places).to_list(), bar)), SCHEMA)
+                return job.table(rows.select(places).to_list(), bar.update)
 
             named = {"title": "pseudo-labels", "unit": "caption"}
             parts = make_parts(folder / PARTS, len(rows), part_size, label, state, **named, progress=progress)
@@ -144,32 +145,57 @@ def _join_parts(folder: Path, parts: Mapping[Path, range], provenance: Fields) -
     KIND.write(folder / MANIFEST, {"provenance": provenance, "shards": [shard]})
 
 
-@dataclass
-class _Labeller:
-    """Labels the captions of a part, a batch at a time; the pictures of the next batch are read meanwhile."""
+class LabelCaptions(Job):
+    """Grounds the phrases of captions: the job of [`label_captions`], for any engine.
 
-    phrases: PhraseSource
-    grounder: Grounder
-    image_path: ImagePath
-    selection: Selection
-    batch_size: int
-    on_error: str
+    In: `caption_id`, `image_id` and `text`, with the picture as `image` unless there is `image_path`; `width` and
+    `height` of the annotation, if they are known. Out: a row for each caption, as [`PseudoLabels`] has them. The
+    pictures of the next captions are read meanwhile.
 
-    def label(self, rows: Sequence[Row], bar: tqdm) -> Iterator[Fields]:
-        """Yields the labels of the rows in their order."""
+    Args:
+        load (`Callable[[], Grounder]`): makes the grounder in a process.
+        phrases (`PhraseSource`): finds the phrases.
+        image_path (`Callable`, *optional*): the file of the picture of a row.
+        selection (`Selection`, *optional*): which boxes are kept.
+        batch_size (`int`, *optional*, defaults to 8): captions that are grounded together.
+        on_error (`str`, *optional*, defaults to `"refuse"`): `"skip"` leaves a caption that cannot be used without
+            labels, `"refuse"` raises it.
+    """
+
+    schema = SCHEMA
+
+    def __init__(
+        self,
+        load: Callable[[], Grounder],
+        phrases: PhraseSource,
+        image_path: ImagePath | None = None,
+        selection: Selection | None = None,
+        batch_size: int = BATCH,
+        on_error: str = "refuse",
+    ) -> None:
+        super().__init__(load)
+        self.phrases = phrases
+        self.image_path = image_path
+        self.selection = selection or Selection()
+        self.batch_size = batch_size
+        self.on_error = on_error
+
+    def work(self, rows: Sequence[Row]) -> Iterator[Iterable[Row]]:
         batches = [rows[start : start + self.batch_size] for start in range(0, len(rows), self.batch_size)]
         with ThreadPoolExecutor(max_workers=2) as pool:
-            following = self._read(batches[0], pool)
+            following = self._read(batches[0], pool) if batches else []
             for batch, next_batch in zip(batches, [*batches[1:], []], strict=True):
                 pictures = following
                 following = self._read(next_batch, pool)
-                yield from self._label(batch, pictures)
-                bar.update(len(batch))
+                for labels in self._label(batch, pictures):
+                    yield [labels]
 
     def _read(self, batch: Sequence[Row], pool: ThreadPoolExecutor) -> list["Future[Image.Image] | None"]:
         """Starts to read the pictures; captions of one image share it."""
-        if not self.grounder.reads_images:
+        if not self.made.reads_images:
             return [None] * len(batch)
+        if self.image_path is None:
+            return [pool.submit(open_image, row["image"]) for row in batch]
         paths = [self.image_path(row) for row in batch]
         reading = {path: pool.submit(open_image, path) for path in dict.fromkeys(paths)}
         return [reading[path] for path in paths]
@@ -200,7 +226,7 @@ class _Labeller:
         if not examples:
             return
         try:
-            grounded = self.grounder.ground([example for _, example in examples])
+            grounded = self.made.ground([example for _, example in examples])
             for (labels, example), candidates in zip(examples, grounded, strict=True):
                 pairs = zip(example.phrases, candidates, strict=True)
                 labels["phrases"] = [self.selection.select(each, example, phrase) for phrase, each in pairs]

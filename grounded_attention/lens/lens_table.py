@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The table of where a model looked for each word of many rows, made by any number of processes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
@@ -12,8 +12,10 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from grounded_attention.dataset_scripts.files.errors import refuse_if
+from grounded_attention.dataset_scripts.files.jobs import Job
 from grounded_attention.dataset_scripts.files.manifests import join_parts, make_parts
 from grounded_attention.dataset_scripts.regions.extraction_run import join_processes
+from grounded_attention.dataset_scripts.rows.chats import row_images
 from grounded_attention.supervision.supervise import model_device
 from grounded_attention.utils.named_types import Fields, Row
 from grounded_attention.utils.processes import folder_lock
@@ -24,6 +26,7 @@ from .answers import IDS, GivenAnswer
 
 PART = 128  # rows that one process reads before it writes them
 PARTS = ".parts"
+GIVEN = "given answer"  # a column that no user has
 SUFFIX = ".parquet"
 _SIDES = ("x1", "y1", "x2", "y2", "x", "y")
 _TYPES = {
@@ -34,6 +37,40 @@ _TYPES = {
     **{"heads": pa.string(), "other_answer": pa.bool_()},
 }
 SCHEMA = pa.schema(_TYPES)
+
+
+class ReadAnswers(Job):
+    """Reads where a model looks for each word of prompts and given answers: the job of [`look_table`], for any engine.
+
+    In: rows as for [`look_many`]; those without a picture or an answer are left out. Out: the rows of [`look_table`],
+    one for each word; `row` is that of the row, if it has such a column.
+
+    Args:
+        load (`Callable[[], ManyLooks]`): makes, in a process, the model with its heads.
+        answers (`str`, *optional*): the column of the answers; by default the last turn of the assistant.
+        ids (`Sequence[str]`, *optional*): columns, of which the first that a row has is its id.
+    """
+
+    schema = SCHEMA
+
+    def __init__(self, load: Callable[[], ManyLooks], answers: str | None = None, ids: Sequence[str] = IDS) -> None:
+        super().__init__(load)
+        self.answers = answers
+        self.ids = ids
+
+    def work(self, rows: Sequence[Row]) -> Iterator[Iterable[Row]]:
+        asked = []
+        for place, row in enumerate(rows):
+            answer = None
+            if self.answers is not None:
+                if self.answers not in row:
+                    raise ValueError(f"no column {self.answers!r} of answers; the columns are {', '.join(row)}")
+                answer = row[self.answers]
+            if row_images(row) and (answer is not None or self.answers is None):
+                asked.append(ask_row(row, answer, row.get("row", place), self.ids))
+        is_numbered = bool(rows) and "row" in rows[0]
+        for words in self.made.look(asked, table_rows):
+            yield words if is_numbered else [{**word, "row": None} for word in words]
 
 
 def look_table(
@@ -84,22 +121,19 @@ def look_table(
         for part in folder.glob(f"*{SUFFIX}") if first else ():  # of a stopped run
             part.unlink()
         state.wait_for_everyone()
+        job = ReadAnswers(lambda: looks, GIVEN, ids)
         numbered = enumerate(rows)
         done = 0  # rows that were passed
 
         def make(units: range, bar: tqdm) -> pa.Table:
             nonlocal done
             wanted = numbers[units.start : units.stop]
-            asked = []
+            answered = []
             for number, row in islice(numbered, wanted[-1] + 1 - done):
-                if number >= wanted[0] and answers[number] is not None:
-                    asked.append(ask_row(row, answers[number], number, ids))
+                if number >= wanted[0]:
+                    answered.append({**row, "row": number, GIVEN: answers[number]})
             done = wanted[-1] + 1
-            words: list[Fields] = []
-            for of_row in looks.look(asked, table_rows):
-                words += of_row
-                bar.update()
-            return pa.Table.from_pylist(words, SCHEMA)
+            return job.table(answered, bar.update)
 
         named = {"title": "looks", "unit": "row"}
         parts = make_parts(folder, len(numbers), part_size, make, state, **named, progress=progress)

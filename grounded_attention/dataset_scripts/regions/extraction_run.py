@@ -7,12 +7,13 @@ another number of processes than the run before.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
+import pyarrow as pa
 import torch
 from accelerate import PartialState
 from accelerate.utils import gather_object
@@ -20,10 +21,12 @@ from tqdm import tqdm
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.image_files import ImageFile
-from grounded_attention.utils.named_types import AnyPath, Fields
+from grounded_attention.dataset_scripts.files.jobs import Job
+from grounded_attention.utils.named_types import AnyPath, Fields, Row
+from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.progress import is_quiet
 
-from .rows import Regions
+from .rows import ARRAY_TYPES, HEAD_TYPES, Regions
 from .shards import SHARDS, read_manifest
 from .writer import MAX_PROBLEMS, RegionTableWriter, ShardWriter, finished_table, skip_or_refuse
 
@@ -33,7 +36,7 @@ BATCHES_PER_GROUP = 4
 PROCESS_TIMEOUT = timedelta(days=7)
 
 
-Group = list[tuple[ImageFile, "Future[Any]"]]
+Group = list[tuple[Row, "Future[Any]"]]
 
 
 class Extractor(Protocol):
@@ -72,17 +75,23 @@ def extract_table(
     pending = [image for image in images if image.image_id not in writer.written]
     done = len(writer.written)
     state.wait_for_everyone()  # until all know what is done
+    problems: list[str] = []
+    hint = "run again with --on-error skip; finished images are kept"
     try:
         mine = pending[state.process_index :: state.num_processes]
-        worker = _Worker(extractor, writer, on_error)
+        rows = [{"image_id": image.image_id, "image": image.path} for image in mine]
+        job = ExtractRegions(lambda: extractor, open_image, workers=workers)
         with tqdm(total=len(mine), unit="image", disable=not progress or table is None or is_quiet()) as bar:
             bar.set_description(_describe(state.num_processes, done))
-            for group in _read_ahead(mine, open_image, extractor.batch_size * BATCHES_PER_GROUP, workers):
-                worker.work(group)
-                bar.update(len(group))
-                bar.set_postfix(skipped=len(worker.problems), refresh=False)
+            for row, found in zip(rows, job.find(rows), strict=True):
+                try:
+                    _write(writer, found)
+                except DataError as error:
+                    skip_or_refuse(_problem(row, error), on_error, problems, hint)
+                bar.update()
+                bar.set_postfix(skipped=len(problems), refresh=False)
         writer.flush()
-        problems = gather_object(worker.problems)
+        problems = gather_object(problems)
     except BaseException:
         writer.flush() if table is None else table.close()
         raise
@@ -95,6 +104,12 @@ def extract_table(
         counts = {"given": len(images), "images": len(images) - len(problems), "skipped": len(problems)}
         table.summary = {**counts, "problems": problems[:MAX_PROBLEMS]}
     return read_manifest(folder)
+
+
+def _write(writer: ShardWriter, found: Regions | DataError) -> None:
+    if isinstance(found, DataError):
+        raise found
+    writer.write(found)
 
 
 def join_processes(cpu: bool = False) -> PartialState:
@@ -118,58 +133,93 @@ def _provenance(images: Sequence[ImageFile], extractor: Extractor, source: str) 
     return {"format": "images", "images": listed, **extractor.provenance}
 
 
-def _read_ahead(
-    images: Sequence[ImageFile], open_image: Callable[[Path], Any], size: int, workers: int
-) -> Iterator[Group]:
-    """Yields groups of images; the next group is read during the computation."""
-    with ThreadPoolExecutor(max_workers=max(1, workers)) as pool:
-        reading: Group = []
-        for start in range(0, len(images) + size, size):
-            group = reading
-            reading = [(image, pool.submit(open_image, image.path)) for image in images[start : start + size]]
-            if group:
-                yield group
+class ExtractRegions(Job):
+    """Finds the regions of pictures: the job of [`extract_table`], for any engine.
 
+    In: `image_id` (a text) and `image` (a path, bytes, a picture, or what `datasets` stores). Out: the same number of
+    rows, each with `image_id`, the size `width` and `height` in pixels and the arrays of [`Regions`] as lists, `boxes`
+    (n, 4) in [0, 1], or with the `problem` of a picture that cannot be used. [`Regions.from_row`] reads one again.
 
-class _Worker:
-    """Extracts and writes the images of one process."""
+    Args:
+        load (`Callable[[], Extractor]`): makes the detector in a process, such as a `RegionExtractor`.
+        open_image (`Callable`, *optional*): opens an `image` as a picture in RGB.
+        on_error (`str`, *optional*, defaults to `"refuse"`): `"skip"` gives a picture that cannot be used a row with
+            its `problem`, `"refuse"` raises it.
+        workers (`int`, *optional*, defaults to 4): threads that open pictures.
+    """
 
-    def __init__(self, extractor: Extractor, writer: ShardWriter, on_error: str) -> None:
-        self.extractor = extractor
-        self.writer = writer
+    schema = pa.schema({**HEAD_TYPES, **ARRAY_TYPES, "problem": pa.string()})
+
+    def __init__(
+        self,
+        load: Callable[[], Extractor],
+        open_image: Callable[[Any], Any] = open_image,
+        on_error: str = "refuse",
+        workers: int = 4,
+    ) -> None:
+        super().__init__(load)
+        self.open_image = open_image
         self.on_error = on_error
-        self.problems: list[str] = []
+        self.workers = workers
 
-    def work(self, group: Group) -> None:
-        opened = []
-        for image, future in group:
-            try:
-                opened.append((image, future.result()))
-            except ValueError as error:
-                self._skip(image, error)
-        self._extract(opened)
+    def find(self, rows: Sequence[Row]) -> Iterator[Regions | DataError]:
+        """Yields the regions of each picture, or why it cannot be used; the next ones are read meanwhile."""
+        size = self.made.batch_size * BATCHES_PER_GROUP
+        with ThreadPoolExecutor(max_workers=max(1, self.workers)) as pool:
+            reading: Group = []
+            for start in range(0, len(rows) + size, size):
+                group = reading
+                reading = [(row, pool.submit(self.open_image, row["image"])) for row in rows[start : start + size]]
+                yield from self._find(group)
 
-    def _extract(self, images: list[tuple[ImageFile, Any]]) -> None:
-        """Extracts a group at once, or image by image if the group is refused, to find the broken image."""
-        if not images:
-            return
+    def work(self, rows: Sequence[Row]) -> Iterator[Iterable[Row]]:
+        for row, found in zip(rows, self.find(rows), strict=True):
+            if isinstance(found, Regions):
+                yield [found.to_row()]
+            elif self.on_error == "refuse":
+                raise found
+            else:
+                yield [{"image_id": row["image_id"], "problem": str(found)}]
+
+    def _find(self, group: Group) -> Iterator[Regions | DataError]:
+        pictures = [self._picture(row, reading) for row, reading in group]
+        usable = []
+        for (row, _), picture in zip(group, pictures, strict=True):
+            if not isinstance(picture, DataError):
+                usable.append((row, picture))
         try:
-            extracted = self.extractor.extract([picture for _, picture in images], [i.image_id for i, _ in images])
-        except ValueError as error:
-            if len(images) == 1:
-                return self._skip(images[0][0], error)
-            for single in images:
-                self._extract([single])
-            return
-        for (image, _), found in zip(images, extracted, strict=True):
-            arrays = {name: getattr(found, name) for name in ("boxes", "features", "classes", "scores", "class_probs")}
-            try:
-                self.writer.write(Regions(image.image_id, found.width, found.height, **arrays))
-            except DataError as error:
-                self._skip(image, error)
+            several = iter(self._extract(usable))
+        except ValueError:  # one by one, to find the picture at fault
+            several = map(self._find_one, usable)
+        for picture in pictures:
+            yield picture if isinstance(picture, DataError) else next(several)
 
-    def _skip(self, image: ImageFile, error: Exception) -> None:
-        problem = DataError(str(error), file=None if str(image.path) in str(error) else image.path)
-        skip_or_refuse(
-            problem, self.on_error, self.problems, "run again with --on-error skip; finished images are kept"
-        )
+    def _picture(self, row: Row, reading: "Future[Any]") -> Any:
+        try:
+            return reading.result()
+        except ValueError as error:
+            return _problem(row, error)
+
+    def _find_one(self, usable: tuple[Row, Any]) -> Regions | DataError:
+        try:
+            [found] = self._extract([usable])
+        except ValueError as error:
+            return _problem(usable[0], error)
+        return found
+
+    def _extract(self, usable: Sequence[tuple[Row, Any]]) -> list[Regions | DataError]:
+        if not usable:
+            return []
+        ids = [row["image_id"] for row, _ in usable]
+        regions: list[Regions | DataError] = []
+        for image_id, found in zip(ids, self.made.extract([picture for _, picture in usable], ids), strict=True):
+            arrays = {name: getattr(found, name) for name in ("boxes", "features", "classes", "scores", "class_probs")}
+            regions.append(Regions(image_id, found.width, found.height, **arrays))
+        return regions
+
+
+def _problem(row: Row, error: ValueError) -> DataError:
+    image = row["image"]
+    if not isinstance(image, (str, Path)):
+        return DataError(str(error), where=f"image {row['image_id']}")
+    return DataError(str(error), file=None if str(image) in str(error) else image)

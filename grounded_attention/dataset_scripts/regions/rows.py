@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
-from grounded_attention.utils.named_types import Columns
+from grounded_attention.utils.named_types import Columns, Fields, Row
 
 # Detectors that count pixels from 0 to w (not w - 1) place box edges up to one pixel outside the image.
 EDGE_TOLERANCE = 1.0
@@ -27,12 +27,13 @@ ARRAYS: dict[str, tuple[np.dtype, bool]] = {
 }
 Widths = dict[str, int | None]  # Name of an array -> values of a region; None for one number
 # Columns of a row before the arrays.
-HEAD = {
-    "image_id": pa.string(),
-    "width": pa.int32(),
-    "height": pa.int32(),
-    "checksum": pa.binary(DIGEST_SIZE),
-}
+HEAD_TYPES = {"image_id": pa.string(), "width": pa.int32(), "height": pa.int32()}
+HEAD = {**HEAD_TYPES, "checksum": pa.binary(DIGEST_SIZE)}
+# Types of the arrays in rows outside of a table, which may have any widths.
+ARRAY_TYPES = {}
+for _name, (_dtype, _is_matrix) in ARRAYS.items():
+    _vector = pa.list_(pa.from_numpy_dtype(_dtype)) if _is_matrix else pa.from_numpy_dtype(_dtype)
+    ARRAY_TYPES[_name] = pa.list_(_vector)
 
 
 @dataclass(slots=True, eq=False)
@@ -57,6 +58,27 @@ class Regions:
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns the arrays that are present, by name."""
         return {name: array for name in ARRAYS if (array := getattr(self, name)) is not None}
+
+    def to_row(self) -> Fields:
+        """The columns of a row outside of a table: the arrays are lists, of matrices lists of vectors."""
+        arrays = {}
+        for name, array in self.arrays().items():
+            arrays[name] = list(np.asarray(array, ARRAYS[name][0]))
+        return {"image_id": self.image_id, "width": self.width, "height": self.height, **arrays}
+
+    @classmethod
+    def from_row(cls, row: Row) -> "Regions":
+        """The regions of a row of [`ExtractRegions`].
+
+        Raises:
+            DataError: if the row has a problem in place of regions.
+        """
+        refuse_if(row.get("problem") is not None, str(row.get("problem")), where=f"image {row['image_id']}")
+        arrays = {}
+        for name, (dtype, _) in ARRAYS.items():
+            if row.get(name) is not None:
+                arrays[name] = np.array(row[name], dtype)
+        return cls(row["image_id"], row["width"], row["height"], **arrays)
 
 
 def normalise_boxes(boxes: npt.ArrayLike, width: int, height: int) -> npt.NDArray[np.float32]:
