@@ -109,15 +109,15 @@ def ground(
             or inner quotes
         output (FILE): draw the picture into this .png, .pdf or .svg; or every head into .html or .npz
     """
+    whole = output is not None and Path(output).suffix in ALL_HEADS
+    if output is not None and not whole:
+        require("matplotlib")  # or the model would work for nothing
+    asked = Asked(open_input(image, caption, output), Path(image).stem, caption, split_phrases(phrases), output)
     from transformers.utils import logging
 
     from grounded_attention.training.experiments.pretrained import reads_image_tokens
 
-    whole = output is not None and Path(output).suffix in ALL_HEADS
-    if output is not None and not whole:
-        require("matplotlib")  # or the model would work for nothing
     logging.disable_progress_bar()
-    asked = Asked(open_input(image, caption, output), Path(image).stem, caption, split_phrases(phrases), output)
     tokens = reads_image_tokens(model)
     check_options(model, finding, loading, tokens, whole)
     chosen = None if heads is None else read_heads(heads)

@@ -42,7 +42,7 @@ examples:
 
 from typing import Annotated, Any
 
-from grounded_attention.lens import COVERS, EXPORTS, INSTRUCTION, ROWS
+from grounded_attention.lens import COVERS, EXPORTS, INSTRUCTION, ROWS, check_suffix
 from grounded_attention.utils.named_types import Fields
 
 from .command_line import Positive, Program, Result, explain_error
@@ -98,12 +98,6 @@ def look(
         faithful (FORM): measure on rows with boxes whether maps of these forms are to be believed
         cover: of --faithful: what takes the place of image tokens
     """
-    from grounded_attention.lens.export import Exported, export_lens
-    from grounded_attention.lens.look import look as look_at
-    from grounded_attention.lens.page import lens_page
-    from grounded_attention.lens.word_maps import check_suffix
-    from grounded_attention.utils.whole_files import write_text
-
     if faithful is not None:
         unread: Fields = {"answer": answer, "beside": beside, "against": against, "again": again, "answers": answers}
         unread |= {"export": export, "form": form, "answer-ids": answer_ids, "batch-size": batch_size}
@@ -144,6 +138,11 @@ def look(
         "against": _read_against(against),
         "again": again,
     }
+    from grounded_attention.lens.export import Exported, export_lens
+    from grounded_attention.lens.look import look as look_at
+    from grounded_attention.lens.page import lens_page
+    from grounded_attention.utils.whole_files import write_text
+
     looks = []
     for name in models:
         loaded = loading.load(name)

@@ -47,7 +47,6 @@ def point(
         zoom (N): crop, enlarge and look again N times
         output (FILE): a picture of image, points and crops
     """
-    from grounded_attention.lens.pointing import point as point_at
     from grounded_attention.utils.open_images import open_image
 
     if (source.data is None) == (image is None or text is None):
@@ -64,6 +63,8 @@ def point(
         if not output.absolute().parent.is_dir():
             raise ValueError(f"--output {output}: no such folder")
     picture = None if image is None else open_image(image, image)
+    from grounded_attention.lens.pointing import point as point_at
+
     (network, processor), chosen = loading.load(model), read_heads(heads)
 
     def ask(image: Any, text: str | None) -> Any:

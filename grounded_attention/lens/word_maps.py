@@ -23,14 +23,13 @@ from grounded_attention.heads.boxes import GroundedBox, ground_box
 from grounded_attention.heads.maps import BOX_RULE, TokenGrid
 from grounded_attention.heads.points import map_points
 from grounded_attention.utils.named_types import Corners, Fields, Head, Size
-from grounded_attention.utils.project import require
 from grounded_attention.utils.whole_files import write_text
 from grounded_attention.utils.whole_words import find_words
 
+from . import check_suffix
 from .sequences import Word
 
 ACROSS = 5  # images that a row of a picture has at most
-SUFFIXES = (".html", ".png", ".pdf", ".svg", ".json")
 
 
 @dataclass(frozen=True, eq=False)
@@ -311,12 +310,3 @@ class Lens:
         else:
             again = {"crop": list(self.crop or ()), "crop_image": self.crop_image, "second": self.second.to_dict()}
         return {"answer": self.answer, "texts": list(self.texts), **about, "words": words, **again}
-
-
-def check_suffix(path: str | Path) -> Path:
-    """The path of a file that `Lens.save` can write; a ValueError if it has another suffix."""
-    if Path(path).suffix not in SUFFIXES:
-        raise ValueError(f"{path}: expected a name that ends in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
-    if Path(path).suffix not in (".html", ".json"):
-        require("matplotlib")  # or the model would answer for nothing
-    return Path(path)

@@ -420,6 +420,10 @@ assert main(["data", "show", sys.argv[1], "--output", sys.argv[2]]) == 0
 assert main(["heads", "--model", "/nowhere", "--data", sys.argv[1]]) == 2
 assert main(["train", "/nowhere.yaml"]) == 2
 assert main(["data", "show", "/nowhere.jsonl"]) == 2
+assert main(["look", "/nowhere.png", "Where?", "--model", "any/model"]) == 2
+assert main(["look", sys.argv[3], "Where?", "--model", "any/model", "--output", "page.txt"]) == 2
+assert main(["point", "/nowhere.png", "the dog", "--model", "any/model"]) == 2
+assert main(["ground", "/nowhere.png", "a dog", "--model", "any/model"]) == 2
 print("heavy:", *({"torch", "transformers", "datasets", "accelerate"} & set(sys.modules)))
 """
 
@@ -429,7 +433,8 @@ def test_rows_pages_and_wrong_paths_load_no_torch(tmp_path):
     Image.new("RGB", (60, 40)).save(tmp_path / "x.png")
     row = {"image": "x.png", "text": "a dog", "phrases": [{"text": "a dog", "boxes": [[0.1, 0.1, 0.5, 0.5]]}]}
     (tmp_path / "rows.jsonl").write_text(json.dumps(row))
-    done = run_python("-c", LIGHT, str(tmp_path / "rows.jsonl"), str(tmp_path / "page.html"))
+    paths = [str(tmp_path / name) for name in ("rows.jsonl", "page.html", "x.png")]
+    done = run_python("-c", LIGHT, *paths)
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("heavy:\n"), done.stdout
     assert (tmp_path / "page.html").stat().st_size > 1000
