@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 # The names of the package: `__init__.py` reads them here, and so do type checkers and editors.
 from .dataset_scripts.builders import BUILDERS as BUILDERS
+from .dataset_scripts.regions.extraction_run import ExtractRegions as ExtractRegions
 from .dataset_scripts.regions.table import RegionTable as RegionTable
 from .dataset_scripts.regions.table import RegionTableWriter as RegionTableWriter
 from .dataset_scripts.rows.reader import GroundedRows as GroundedRows
@@ -18,10 +19,14 @@ from .heads.pipeline import PatchGroundingPipeline as PatchGroundingPipeline
 from .heads.ranking import HeadRanking as HeadRanking
 from .heads.ranking import evaluate_heads as evaluate_heads
 from .heads.ranking import rank_heads as rank_heads
+from .heads.scores import ScoreHeads as ScoreHeads
+from .heads.scores import read_scores as read_scores
 from .heads.table import HeadTable as HeadTable
+from .labelling.run import LabelCaptions as LabelCaptions
 from .lens.answered import look_many as look_many
 from .lens.answers import GivenAnswer as GivenAnswer
 from .lens.answers import read_answers as read_answers
+from .lens.lens_table import ReadAnswers as ReadAnswers
 from .lens.look import look as look
 from .lens.page import lens_page as lens_page
 from .lens.pointing import Pointed as Pointed

@@ -210,9 +210,10 @@ class Tally:
         for item, example in enumerate(items.example):
             parts = {name: values[item].copy() for name, values in sums.items()}  # a view would keep the whole batch
             for group in (ALL, *items.groups[item]):
-                self._add((group, images[example]), {"first": numbers[example], **parts})
+                self.add_sums((group, images[example]), {"first": numbers[example], **parts})
 
-    def _add(self, place: tuple[str, str], sums: Fields) -> None:
+    def add_sums(self, place: tuple[str, str], sums: Fields) -> None:
+        """Adds the sums of a group and image."""
         known = self.sums.get(place)
         if known is None:
             self.sums[place] = sums
@@ -223,7 +224,7 @@ class Tally:
     def merge(self, other: "Tally") -> None:
         """Adds the counts of another process."""
         for place, sums in other.sums.items():
-            self._add(place, sums)
+            self.add_sums(place, sums)
 
     def counts(self) -> dict[str, HeadCounts]:
         """Group -> its counts; "all" first, the others sorted by name; images in the order of the examples."""
@@ -267,11 +268,16 @@ class Counted:
         for part in gather_object([self]):
             for name, tally in part.tallies.items():
                 whole.tallies[name].merge(tally)
-            whole.phrases.update(part.phrases)
-            whole.fitted += part.fitted
+            whole.add(part.phrases, part.fitted, part.scored, part.unscored)
             whole.cut |= part.cut
-            whole.scored, whole.unscored = whole.scored + part.scored, whole.unscored + part.unscored
         return whole
+
+    def add(self, phrases: Mapping[str, int], fitted: int, scored: int, unscored: int) -> None:
+        """Adds the numbers of another part of the examples."""
+        self.phrases.update(phrases)
+        self.fitted += fitted
+        self.scored += scored
+        self.unscored += unscored
 
 
 class _KeptMap(NamedTuple):
@@ -521,35 +527,62 @@ class Measurement:
                 sums |= maps.add(number, pooled, asked, batch, images, numbers)
             counted.tallies[name].add(asked, sums, images, numbers)
 
+    def count(self, examples: Iterable[AuditExample]) -> Counted:
+        """Counts examples in this process alone, whatever others do; in the directions that are chosen on."""
+        counted = Counted({TEXT_TO_REGION: Tally()})
+        for number, batch in enumerate(_batches(self._with_boxes(examples, counted), self.batch_size)):
+            self._count(number, batch, counted, None)
+        return counted
+
     def table(self, entities: Counted, words: Counted, about: Columns | None) -> HeadTable:
         """The table of what was counted of entities, and of related words."""
-        if not entities.fitted + words.fitted:
-            logger.warning(
-                f"no region fits a gold box ({entities.summary()}), so every head is wrong: are these the regions of "
-                "these images, with boxes of the same convention?"
-            )
-        by_direction = {}
-        for name in entities.tallies:
-            groups = entities.groups(name)
-            if groups:
-                by_direction[name] = groups
-        relations = words.groups(TEXT_TO_REGION)
-        relations.pop(ALL, None)
-        described: Fields = {**(about or {}), **self.inputs.about}
-        described["baseline"] = FIRST
-        if entities.scored and not entities.unscored:
-            described["baseline"] = self.inputs.rule
-        described["phrases"] = dict(entities.phrases)
-        if words.phrases["judged"]:
-            described["relation_words"] = dict(words.phrases)
-        return HeadTable(
-            layers=self.observer.layers,
-            heads=self.observer.heads,
-            entities=by_direction,
-            relations=relations,
-            about=described,
-            headless=self.observer.headless,
+        return make_table(self.facts(), entities, words, about)
+
+    def facts(self) -> "Facts":
+        """What a table says about model and inputs."""
+        observer = self.observer
+        return Facts(observer.layers, observer.heads, observer.headless, self.inputs.rule, self.inputs.about)
+
+
+class Facts(NamedTuple):
+    """What a table says about the model, and the rule and settings of its inputs; as JSON has them."""
+
+    layers: Sequence[str]
+    heads: int
+    headless: Sequence[int]
+    rule: str
+    about: Columns
+
+
+def make_table(facts: Facts, entities: Counted, words: Counted, about: Columns | None = None) -> HeadTable:
+    """The table of what was counted of entities, and of related words."""
+    if not entities.fitted + words.fitted:
+        logger.warning(
+            f"no region fits a gold box ({entities.summary()}), so every head is wrong: are these the regions of "
+            "these images, with boxes of the same convention?"
         )
+    by_direction = {}
+    for name in entities.tallies:
+        groups = entities.groups(name)
+        if groups:
+            by_direction[name] = groups
+    relations = words.groups(TEXT_TO_REGION)
+    relations.pop(ALL, None)
+    described: Fields = {**(about or {}), **facts.about}
+    described["baseline"] = FIRST
+    if entities.scored and not entities.unscored:
+        described["baseline"] = facts.rule
+    described["phrases"] = dict(entities.phrases)
+    if words.phrases["judged"]:
+        described["relation_words"] = dict(words.phrases)
+    return HeadTable(
+        layers=tuple(facts.layers),
+        heads=facts.heads,
+        entities=by_direction,
+        relations=relations,
+        about=described,
+        headless=tuple(facts.headless),
+    )
 
 
 def _processes() -> PartialState:

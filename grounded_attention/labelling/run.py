@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
+from itertools import pairwise
 from pathlib import Path
 
 import datasets
@@ -184,7 +185,7 @@ class LabelCaptions(Job):
         batches = [rows[start : start + self.batch_size] for start in range(0, len(rows), self.batch_size)]
         with ThreadPoolExecutor(max_workers=2) as pool:
             following = self._read(batches[0], pool) if batches else []
-            for batch, next_batch in zip(batches, [*batches[1:], []], strict=True):
+            for batch, next_batch in pairwise([*batches, []]):
                 pictures = following
                 following = self._read(next_batch, pool)
                 for labels in self._label(batch, pictures):

@@ -59,6 +59,7 @@ EXTRAS = {
     "tracking": ("trackio", "tensorboard"),
     "space": ("gradio",),
     "serve": ("fastapi", "uvicorn"),
+    "ray": ("ray",),
     "docs": ("sphinx", "furo", "myst_parser", "sphinx_copybutton"),
 }
 _EXTRA_OF = {module: extra for extra, modules in EXTRAS.items() for module in modules}

@@ -1,0 +1,124 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Where every head looks, counted by any engine: `ScoreHeads` counts batches of rows, `read_scores` adds them up."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from grounded_attention.dataset_scripts.files.jobs import Job
+from grounded_attention.dataset_scripts.rows.chats import row_images
+from grounded_attention.dataset_scripts.rows.pictures import picture_digest
+from grounded_attention.utils.named_types import Columns, Fields, Row
+
+from .examples import AuditExample, grounded_examples, picture_name
+from .items import Rules
+from .measure import Counted, Facts, Measurement, Tally, make_table
+from .reading import TEXT_TO_REGION
+from .table import SUMS, HeadTable
+
+OF_HEADS = ("correct", "share", "lift", "entropy")  # sums (L, H)
+_MATRIX = pa.list_(pa.list_(pa.float64()))
+
+
+class ScoreHeads(Job):
+    """Counts where every head looks for phrases with boxes: the pass of [`rank_heads`], for any engine.
+
+    In: rows with `image_id`, a text, `phrases` and a picture, such as those of [`grounded_rows`]. Out: sums for each
+    group and image of a batch, and one row without a group that counts the phrases of the batch. [`read_scores`] adds
+    them up.
+
+    Args:
+        load (`Callable[[], tuple]`): makes model and processor in a process.
+        regions (`Mapping[str, Any]`, *optional*): image id -> regions, for a model that reads regions, see [`audit`].
+        words (`str`, *optional*, defaults to `"mean"`): which tokens ask.
+        instruction (`str`, *optional*): words of the user, if the texts are answers.
+        batch_size (`int`, *optional*): texts that are read together; by default 4, and 32 with `regions`.
+        merged_box (`bool`, *optional*, defaults to `False`): which regions are right, see [`audit`].
+    """
+
+    schema = pa.schema(
+        {
+            **dict.fromkeys(("group", "image_id"), pa.string()),
+            **{name: _MATRIX if name in OF_HEADS else pa.float64() for name in SUMS},
+            "counted": pa.string(),
+        }
+    )
+
+    def __init__(
+        self,
+        load: Callable[[], tuple[Any, Any]],
+        regions: Columns | None = None,
+        words: str = "mean",
+        instruction: str | None = None,
+        batch_size: int | None = None,
+        merged_box: bool = False,
+    ) -> None:
+        super().__init__(load)
+        self.regions = regions
+        self.rules = Rules(words, merged=merged_box)
+        self.instruction = instruction
+        self.batch_size = batch_size
+
+    def make(self) -> tuple[Measurement, Fields]:
+        """The passes of the model, and the pictures that they read."""
+        pictures: Fields = {}
+        model, processor = self.load()
+        options = (self.regions, self.rules, self.instruction, self.batch_size)
+        return Measurement(model, processor, pictures, *options, for_choice=True), pictures
+
+    def work(self, rows: Sequence[Row]) -> Iterator[Iterable[Row]]:
+        measurement, pictures = self.made
+        pictures.clear()
+        counted = measurement.count(_examples(rows, pictures))
+        numbers = (dict(counted.phrases), counted.fitted, counted.scored, counted.unscored)
+        found: list[Row] = [{"counted": json.dumps([measurement.facts(), numbers])}]
+        for (group, image_id), sums in counted.tallies[TEXT_TO_REGION].sums.items():
+            values = {name: sums[name].tolist() for name in SUMS if name in sums}
+            found.append({"group": group, "image_id": image_id, **values})
+        yield found
+
+
+def _examples(rows: Sequence[Row], pictures: Fields) -> Iterator[AuditExample]:
+    """The examples of rows, of which `pictures` gets the pictures."""
+    for row in rows:
+        for place, picture in enumerate(row_images(row)):
+            name = picture_name(row["image_id"], place)
+            known = pictures.setdefault(name, picture)
+            if (picture_digest(known) or known) != (picture_digest(picture) or picture):
+                raise ValueError(f"image {name}: two rows have other pictures of this id; give each its own")
+        yield from grounded_examples([{**row, "image": None, "images": None}])
+
+
+def read_scores(rows: Iterable[Row]) -> HeadTable:
+    """Adds up what [`ScoreHeads`] counted.
+
+    Args:
+        rows (`Iterable[Mapping[str, Any]]`): its rows, of all batches in any order; each is read once.
+
+    Returns:
+        `HeadTable`: the counts, with images in the order of their ids; those of `rank_heads`.
+
+    Raises:
+        ValueError: if no phrase was judged, or the batches were counted for several models or settings.
+    """
+    entities = Counted({TEXT_TO_REGION: Tally()})
+    facts = set()
+    for row in rows:
+        if row["group"] is None:
+            about, numbers = json.loads(row["counted"])
+            facts.add(json.dumps(about))
+            entities.add(*numbers)
+            continue
+        sums: Fields = {"first": 0}
+        for name in SUMS:
+            if row[name] is not None:
+                sums[name] = np.array(row[name])
+        entities.tallies[TEXT_TO_REGION].add_sums((row["group"], row["image_id"]), sums)
+    if len(facts) != 1:
+        raise ValueError(f"scores of {len(facts)} models or settings; expected those of one")
+    if not entities.phrases["judged"]:
+        raise ValueError(f"no phrase can be judged ({entities.summary()}); expected phrases that have gold boxes")
+    return make_table(Facts(*json.loads(facts.pop())), entities, Counted({})).sorted_images()
