@@ -97,7 +97,10 @@ class AttentionGrounding(StreamingMetric):
         of_items = torch.stack([part if part.dim() > 1 else part[:, None, None].expand(shape) for part in parts], 1)
         of_examples = of_items.new_zeros(len(targets.rows), *of_items.shape[1:])
         of_examples.index_add_(0, torch.from_numpy(items.example), of_items)
-        for image, counted in zip(batch.get("image_id") or [""] * len(of_examples), of_examples, strict=True):
+        images = batch.get("image_id") or [""] * len(of_examples)
+        for image, counted in zip(
+            images, of_examples, strict=False
+        ):  # texts without images come last, without phrases
             name = f"{IMAGE}{image}"
             self._state[name] = self._state.get(name, 0) + counted
         if self.keep:

@@ -98,6 +98,21 @@ def test_batches_are_the_same_in_workers_and_after_a_resume(scenes, tmp_path, ba
     assert batches == straight
 
 
+def test_texts_alone_beside_supervised_images_change_no_measure(scenes, tmp_path, run_recipe):
+    measured = {}
+    for name in ("with", "without"):
+        recipe = pretraining(scenes, tmp_path / name)
+        recipe["methods"] = ["direct"]
+        recipe["training"]["max_steps"] = 1
+        recipe["training"]["learning_rate"] = 0.0
+        if name == "without":
+            del recipe["data"]["text_corpus"]
+        run_recipe(recipe)
+        figures = results(tmp_path / name)["methods"]["direct"]["figures"]["validation"]
+        measured[name] = {key: value for key, value in figures.items() if "head" in key or "grounding" in key}
+    assert measured["with"] and measured["with"] == measured["without"]
+
+
 SHIPPED = ["pretrain_base", "pretrain_base_released", "pretrain_large", "pretrain_large_released", "vilbert_pretrain"]
 SMALL = """
 training.max_steps=2 training.per_device_train_batch_size=4 training.per_device_eval_batch_size=16
