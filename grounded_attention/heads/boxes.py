@@ -70,16 +70,14 @@ class BoxScore:
 
 @dataclass(frozen=True, eq=False)
 class MappedPhrase:
-    """What is kept of where heads look for a phrase with a right answer.
+    """What is kept of one of the first phrases with a right answer.
 
-    `boxes` are the gold ones. `entropy` (L, H), of image tokens only. `ways`: way to ground -> whether its point and
-    its box are right, in [0, 1].
+    `boxes` are the gold ones. `entropy` (L, H), of image tokens only, if heads are ranked by it.
     """
 
     image_id: str
     boxes: np.ndarray
-    entropy: np.ndarray | None
-    ways: Mapping[str, tuple[float, float]]
+    entropy: np.ndarray | None = None
 
 
 def judge_ways(
@@ -124,30 +122,41 @@ def judge_ways(
     return judged
 
 
-def box_scores(phrases: Sequence[MappedPhrase]) -> list[BoxScore]:
+def box_scores(right: Mapping[str, np.ndarray], items: np.ndarray, phrases: Sequence[MappedPhrase]) -> list[BoxScore]:
     """The score of each way to ground, with intervals over images.
 
-    Chance points at a random candidate, and takes the box of a phrase of another image.
+    Chance points at a random candidate, and takes the box of a phrase of another image: of the first phrases alone.
+
+    Args:
+        right (`Mapping[str, np.ndarray]`): way to ground -> sums (I, 2) over the phrases of each image: whether point
+            and box are right.
+        items (`np.ndarray`): (I,) number of phrases of each image.
+        phrases (`Sequence[MappedPhrase]`): the first of them.
     """
+    count = int(items.sum())
+    scores = []
+    for name, sums in right.items():
+        point, box = (sums.sum(0) / count).tolist()
+        (point_low, box_low), (point_high, box_high) = ratio_intervals(sums, items).tolist()
+        box_interval = (box_low, box_high)
+        if name == RANDOM:
+            box, box_interval = chance_of_boxes(phrases)
+        scores.append(BoxScore(name, point, (point_low, point_high), box, box_interval, count))
+    return scores
+
+
+def chance_of_boxes(phrases: Sequence[MappedPhrase]) -> tuple[float, Interval]:
+    """How often the box of a phrase of another image fits, with its interval over images."""
     generator = np.random.default_rng(0)
-    images = np.array([phrase.image_id for phrase in phrases])
-    columns = {name: np.array([phrase.ways[name] for phrase in phrases]) for name in phrases[0].ways}
-    for number, phrase in enumerate(phrases):
-        others = np.flatnonzero(images != phrase.image_id)
+    names, index = np.unique([phrase.image_id for phrase in phrases], return_inverse=True)
+    fits = np.zeros((len(names), 1))
+    for image, phrase in zip(index, phrases, strict=True):
+        others = np.flatnonzero(index != image)
         if len(others):
             other = phrases[generator.choice(others)]
-            columns[RANDOM][number, 1] = fits_box(other.boxes[0], phrase.boxes)
-    names, index = np.unique(images, return_inverse=True)
-    scores = []
-    for name, values in columns.items():
-        sums = np.zeros((len(names), 2))
-        np.add.at(sums, index, values)
-        (point_low, box_low), (point_high, box_high) = ratio_intervals(sums, np.bincount(index))
-        point, box = values.mean(0)
-        point_interval = (float(point_low), float(point_high))
-        box_interval = (float(box_low), float(box_high))
-        scores.append(BoxScore(name, float(point), point_interval, float(box), box_interval, len(phrases)))
-    return scores
+            fits[image] += fits_box(other.boxes[0], phrase.boxes)
+    low, high = ratio_intervals(fits, np.bincount(index))[:, 0].tolist()
+    return float(fits.sum() / len(phrases)), (low, high)
 
 
 def fits_box(box: Sequence[float] | np.ndarray, gold: np.ndarray) -> float:

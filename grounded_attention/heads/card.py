@@ -151,7 +151,7 @@ def best_row(best: Columns, shown: Callable[[str], str] = str) -> tuple[str, ...
         f"{best['baseline']:.1%}",
         f"{best['chance']:.1%}",
         "" if reachable is None else f"{reachable:.1%}",
-        f"{best['items']} in {best['images']} images",
+        f"{best['items']} in {best['images']} {best.get('unit', 'images')}",
     )
 
 

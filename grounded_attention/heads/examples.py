@@ -48,19 +48,36 @@ def size_of(row: Row) -> Size | None:
     return None if None in size else size  # type: ignore[return-value]
 
 
-def grounded_examples(rows: Iterable[Row]) -> Iterator[AuditExample]:
+def grounded_examples(rows: Iterable[Row]) -> Iterable[AuditExample]:
     """Makes examples of the texts and phrases of rows, of a builder or of [`grounded_rows`].
 
     Args:
         rows (`Iterable[Mapping[str, Any]]`): rows with `phrases`, and `text`, `captions` or `messages`.
 
     Returns:
-        `Iterator[AuditExample]`: the examples; texts without phrases are left out, and so is a caption (by its id)
+        `Iterable[AuditExample]`: the examples, made whenever they are read, so that any number of rows takes no
+            memory; an iterator if `rows` are one. Texts without phrases are left out, and so is a caption (by its id)
             that an earlier row of the image has too.
 
     Raises:
         ValueError: if the rows have other columns.
     """
+    if isinstance(rows, Iterator):
+        return _examples_of(rows)
+    return _Examples(rows)
+
+
+@dataclass(frozen=True)
+class _Examples(Iterable[AuditExample]):
+    """The examples of rows that can be read again."""
+
+    rows: Iterable[Row]
+
+    def __iter__(self) -> Iterator[AuditExample]:
+        return _examples_of(self.rows)
+
+
+def _examples_of(rows: Iterable[Row]) -> Iterator[AuditExample]:
     seen: set[tuple[str, str]] = set()
     for row in rows:
         if "phrases" not in row or not row.keys() & {"text", "captions", "messages"}:

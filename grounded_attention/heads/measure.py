@@ -32,7 +32,7 @@ from grounded_attention.utils.boxes import IOU_THRESHOLD
 from grounded_attention.utils.named_types import Columns, Fields, Head
 from grounded_attention.utils.progress import with_progress
 
-from .boxes import MappedPhrase, Way, judge_ways
+from .boxes import BoxScore, MappedPhrase, Way, box_scores, judge_ways
 from .examples import AuditExample, Images
 from .items import (
     DEFAULT_WORD,
@@ -49,13 +49,15 @@ from .items import (
 )
 from .maps import TokenGrid, spatial_entropy
 from .reading import REGION_TO_TEXT, TEXT_TO_REGION, Observer, get_observer, reads_pixels
-from .statistics import ALL
+from .statistics import ALL, BLOCKS, block_of
 from .table import SUMS, HeadCounts, HeadTable
 
 logger = logging.get_logger(__name__)
 
 # Most numbers of kept maps: 256 MiB.
 MOST_KEPT = 2**26
+# Phrases of which more is kept than sums.
+FIRST_PHRASES = 2**12
 # Reasons why a processor drops a phrase -> their names in `about`. A phrase that no image token shows is judged.
 _DROPPED = {TRUNCATED: "truncated", NO_TOKEN: "no_token"}
 
@@ -200,10 +202,13 @@ def item_sums(pooled: Pooled, items: Items) -> dict[str, np.ndarray]:
 
 
 class Tally:
-    """Sums of one direction, per group and image; its size does not depend on the number of phrases."""
+    """Sums of one direction, per group and image; its size does not depend on the number of phrases, nor on that of
+    images where they are more than `BLOCKS`.
+    """
 
     def __init__(self) -> None:
         self.sums: dict[tuple[str, str], Fields] = {}
+        self._apart: set[str] | None = set()  # the images; none where they are counted in blocks
 
     def add(self, items: Items, sums: Mapping[str, np.ndarray], images: Sequence[str], numbers: Sequence[int]) -> None:
         """Adds the items of a batch, with their `item_sums`."""
@@ -214,12 +219,26 @@ class Tally:
 
     def add_sums(self, place: tuple[str, str], sums: Fields) -> None:
         """Adds the sums of a group and image."""
+        group, image = place
+        if self._apart is not None:
+            self._apart.add(image)
+            if len(self._apart) > BLOCKS or block_of(image) == image:
+                self._count_in_blocks()
+        if self._apart is None:
+            place = (group, block_of(image))
         known = self.sums.get(place)
         if known is None:
             self.sums[place] = sums
         else:
             first = min(known["first"], sums["first"])
             self.sums[place] = {name: known[name] + value for name, value in sums.items()} | {"first": first}
+
+    def _count_in_blocks(self) -> None:
+        apart = self.sums
+        self.sums = {}
+        self._apart = None
+        for place, sums in apart.items():
+            self.add_sums(place, sums)
 
     def merge(self, other: "Tally") -> None:
         """Adds the counts of another process."""
@@ -292,18 +311,21 @@ class _KeptMap(NamedTuple):
 
 @dataclass
 class Maps:
-    """Keeps, of each phrase, the spatial entropy of each head and the boxes of sets of heads.
+    """Counts, for each image, how often the boxes of sets of heads are right, and keeps the first phrases.
 
     Regions of a detector (`tokens` False) have no entropy. The heads of `sets` are compared with a box of
     `centre_size` in the centre of each image. `judge_kept` reads the maps of the first `keep` examples: those of all
-    heads, and only of the half that is right more often whenever they have more than `MOST_KEPT` numbers.
+    heads, and only of the half that is right more often whenever they have more than `MOST_KEPT` numbers. The first
+    phrases have the spatial entropy of each head if heads are ranked by it (`entropies`).
     """
 
     tokens: bool = True
     sets: Mapping[str, Way] = field(default_factory=dict)
     centre_size: tuple[float, float] = (0.5, 0.5)
     keep: int = 0
+    entropies: bool = False
     phrases: list[MappedPhrase] = field(default_factory=list)
+    judged: Tally = field(default_factory=Tally)
     _batches: list[int] = field(default_factory=list)
     _kept: list[_KeptMap] = field(default_factory=list)
     _heads: list[Head] | None = None
@@ -337,7 +359,7 @@ class Maps:
                 entropies.append(entropy := values.cpu().numpy())
             right = torch.from_numpy(items.gold[place])
             one = _KeptMap(number, images[example], maps, (right, gold_boxes), (boxes, candidates, grid))
-            self._judge(one, entropy)
+            self._judge(one, entropy if self.entropies else None)
             if numbers[example] < self.keep:
                 self._keep(one)
         if entropies:
@@ -345,12 +367,16 @@ class Maps:
         return {}
 
     def _judge(self, one: _KeptMap, entropy: np.ndarray | None = None) -> None:
+        boxes = one.gold[1]
+        sides = (boxes[:, 2:] - boxes[:, :2]).mean(0, dtype=np.float64)
+        sums: Fields = {"first": one.number, "items": 1, "sides": sides}
         if self.sets:
             ways = judge_ways(self.sets, self.centre_size, one.maps, one.gold, one.regions)
-        else:
-            ways = {}
-        self.phrases.append(MappedPhrase(one.image, one.gold[1], entropy, ways))
-        self._batches.append(one.number)
+            sums |= {name: np.array(right) for name, right in ways.items()}
+        self.judged.add_sums((ALL, one.image), sums)
+        if len(self.phrases) < FIRST_PHRASES:
+            self.phrases.append(MappedPhrase(one.image, boxes, entropy))
+            self._batches.append(one.number)
 
     def _keep(self, one: _KeptMap) -> None:
         self._right = self._right + is_right(one.maps, one.gold[0].to(one.maps.device)).cpu().numpy()
@@ -385,8 +411,33 @@ class Maps:
         """Takes in the phrases of all processes, in the order of a single process."""
         numbered = gather_object(list(zip(self._batches, self.phrases, strict=True)))
         numbered.sort(key=lambda pair: pair[0])
+        del numbered[FIRST_PHRASES:]
         self._batches = [number for number, _ in numbered]
         self.phrases = [phrase for _, phrase in numbered]
+        whole = Tally()
+        for part in gather_object([self.judged]):
+            whole.merge(part)
+        self.judged = whole
+
+    def sums(self) -> dict[str, np.ndarray]:
+        """What was judged of I images, in the order of their names: `items` (I,), `sides` (I, 2) of the gold boxes,
+        and (I, 2) for each way to ground.
+        """
+        sums = self.judged.sums
+        places = sorted(sums)
+        return {name: np.stack([sums[place][name] for place in places]) for name in sums[places[0]]}
+
+    def scores(self) -> list[BoxScore]:
+        """How good the boxes of each set of heads are, and of the baselines."""
+        sums = self.sums()
+        right = {name: sums[name] for name in sums if name not in ("first", "items", "sides")}
+        return box_scores(right, sums["items"], self.phrases)
+
+    def mean_size(self) -> tuple[float, float]:
+        """Mean width and height of the gold boxes."""
+        sums = self.sums()
+        width, height = (sums["sides"].sum(0) / sums["items"].sum()).tolist()
+        return width, height
 
 
 class Measurement:

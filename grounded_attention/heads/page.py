@@ -109,7 +109,8 @@ def _conclusion(results: Mapping[str, HeadTable]) -> tuple[str, tuple[str, int, 
     heads = {name: (results[name].name(*pair), tables[name].share_of(pair)) for name, pair in pairs.items()}
     best = max(heads, key=lambda name: heads[name][1].value)
     same = results[best].choice.split == SAME_SPLIT
-    text = conclusion(heads, tables[best].chance_accuracy, f"phrases of {len(tables[best].image_ids):,} images", same)
+    counts = tables[best]
+    text = conclusion(heads, counts.chance_accuracy, f"phrases of {len(counts.image_ids):,} {counts.unit}", same)
     return text, (best, *pairs[best])
 
 

@@ -4,8 +4,9 @@
 Shape letters: n phrases, L layers, H heads.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from grounded_attention.utils.whole_files import write_text
 
 from . import ABLATED, SAME_SPLIT
 from .ablation import Ablation, NotCausal, ablate_heads, ablate_region_heads
-from .boxes import BoxScore, Way, box_scores
+from .boxes import BoxScore, Way
 from .card import heads_section
 from .choosing import choose_heads
 from .examples import AuditExample, Images
@@ -183,41 +184,37 @@ def rank_heads(
     rules = Rules(words, merged=merged_box)
     run = Measurement(model, processor, images, regions, rules, instruction, batch_size, for_choice=True)
 
-    def score(examples: Sequence[AuditExample], title: str, maps: Maps) -> HeadTable:
-        related = () if relate is None else relate(examples)
+    def score(examples: Iterable[AuditExample], title: str, maps: Maps) -> HeadTable:
+        related = () if relate is None else relate(list(examples))
         return run.score(examples, title, relations=related, progress=progress, maps=maps)
 
-    examples = list(examples)
-    grounded = []
-    for number, each in enumerate(examples):
-        if any(len(phrase.boxes) for phrase in each.phrases):
-            grounded.append(number)
+    examples = _repeatable(examples)
     keep = 0
     if run.tokens:
-        keep = 1 + max(grounded[:BOX_EXAMPLES], default=-1)
-    maps = Maps(run.tokens, keep=keep)
+        grounded = (number for number, each in enumerate(examples) if any(len(one.boxes) for one in each.phrases))
+        keep = 1 + max(islice(grounded, BOX_EXAMPLES), default=-1)
+    maps = Maps(run.tokens, keep=keep, entropies=run.tokens and rank == "localization")
     chosen_on = score(examples, "choice", maps)
-    phrases = maps.phrases
-    entropies = np.stack([phrase.entropy for phrase in phrases]) if run.tokens else None  # type: ignore[misc]
+    entropies = None
+    if maps.entropies:
+        entropies = np.stack([phrase.entropy for phrase in maps.phrases])  # type: ignore[misc]
     heads = choose_heads(chosen_on.counts, count, rank, entropies, chosen_on.real)
-    sizes = np.stack([(phrase.boxes[:, 2:] - phrase.boxes[:, :2]).mean(0) for phrase in phrases])
-    width, height = sizes.astype(np.float32).mean(0, dtype=np.float64).tolist()
-    centre_size = (width, height)
+    centre_size = maps.mean_size()
     rule = BOX_RULE
     if run.tokens:
         ways: dict[str, Way] = {name: (heads, name) for name in BOX_RULES}
         judged = maps.judge_kept(ways, centre_size)
         if judged is None:
             judged = Maps(run.tokens, ways, centre_size)
-            run.score(examples[:keep], "boxes", progress=progress, maps=judged)
-        rule = max(box_scores(judged.phrases)[: len(BOX_RULES)], key=lambda score: score.accuracy).name
+            run.score(islice(examples, keep), "boxes", progress=progress, maps=judged)
+        rule = max(judged.scores()[: len(BOX_RULES)], key=lambda score: score.accuracy).name
     every = [(int(layer), int(head)) for layer, head in np.argwhere(chosen_on.counts.seeing)]
     if count > 1:
         best = {"best head": (heads[:1], rule)}
     else:
         best = {}
     sets: dict[str, Way] = {name_heads(heads): (heads, rule), **best, "all heads": (every, rule)}
-    reported = examples if report is None else list(report)
+    reported = examples if report is None else _repeatable(report)
     maps = Maps(run.tokens, sets, centre_size)
     reported_on = score(reported, "report", maps)
     chosen_on.about["split"] = (about or {}).get("choose_on", "another split")
@@ -226,10 +223,11 @@ def rank_heads(
     asked = ablate is not None
     if ablate is None:
         ablate = ABLATED if regions is None else 0
+    first = list(islice(reported, ablate))
     drawn: Fields = {"seed": seed, "progress": "ablation" if progress else None}
     if ablate and regions is None:
         size = batch_size or run.inputs.batch_size
-        read = (run.inputs.processor, reported[:ablate], images, heads)
+        read = (run.inputs.processor, first, images, heads)
         try:
             ablation = ablate_heads(model, *read, instruction=instruction, batch_size=size, **drawn)
         except NotCausal as error:
@@ -238,18 +236,25 @@ def rank_heads(
             ablate = 0
             logger.warning(f"no ablation: {error}")
     elif ablate:
-        ablation = ablate_region_heads(model, run, reported[:ablate], heads, **drawn)
+        ablation = ablate_region_heads(model, run, first, heads, **drawn)
     options = {"rank": rank, "words": words, "instruction": instruction, "count": count, "ablate": ablate}
     return HeadRanking(
         heads=tuple(heads),
         chosen_on=chosen_on,
         reported_on=replace(reported_on, about={**(about or {}), **reported_on.about}),
-        boxes=box_scores(maps.phrases),
+        boxes=maps.scores(),
         ablation=ablation,
         about={**(about or {}), "same_split": report is None, "options": options},
         centre_size=centre_size,
         box_rule=rule,
     )
+
+
+def _repeatable(examples: Iterable[AuditExample]) -> Iterable[AuditExample]:
+    """Examples that can be read again: what is read only once is kept."""
+    if isinstance(examples, Iterator):
+        return list(examples)
+    return examples
 
 
 def evaluate_heads(
@@ -287,4 +292,4 @@ def evaluate_heads(
         sets.update({name_heads([head]): ([head], chosen.box_rule) for head in pairs})
     maps = Maps(run.tokens, sets, chosen.centre_size)
     run.score(examples, "boxes", progress=progress, maps=maps)
-    return box_scores(maps.phrases)
+    return maps.scores()

@@ -6,6 +6,7 @@ phrases is too narrow. Here an image is included or excluded as a whole. Shape l
 draws, K columns.
 """
 
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -23,6 +24,17 @@ DRAWS = 2000
 PERMUTATIONS = 10_000
 # Numbers in the largest temporary array, (draws of a block, I): 32 MiB of float64 for any data set.
 _BLOCK = 4 * 2**20
+# Most images that are counted apart. More are counted in as many blocks of whole images, so that memory has an end;
+# an interval then resamples blocks.
+BLOCKS = 2**12
+IN_BLOCK = "block of images "
+
+
+def block_of(image: str) -> str:
+    """The name of an image's block, which depends on the image's name alone; that of a block is its own."""
+    if image.startswith(IN_BLOCK):
+        return image
+    return f"{IN_BLOCK}{zlib.crc32(image.encode('utf-8', 'surrogatepass')) % BLOCKS}"
 
 
 @dataclass(frozen=True, eq=False)

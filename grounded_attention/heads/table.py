@@ -28,7 +28,7 @@ from . import SAME_SPLIT
 from .card import heads_section, region_of
 from .choosing import top_heads
 from .heads_file import FILE, FORMAT
-from .statistics import ACTIVE_SHARE, ALL, DRAWS, LEVEL, RELATIONS, ratio_intervals
+from .statistics import ACTIVE_SHARE, ALL, DRAWS, IN_BLOCK, LEVEL, RELATIONS, ratio_intervals
 
 if TYPE_CHECKING:
     import pandas
@@ -40,7 +40,8 @@ MEASURES = ("pointing", "lift", "share", "entropy")
 
 @dataclass(frozen=True, eq=False)
 class HeadCounts:
-    """Sums over the judged items (phrases, or words of a dependency relation) of each image.
+    """Sums over the judged items (phrases, or words of a dependency relation) of each image, or of each block of
+    images where they are more than `BLOCKS` of `statistics.py`.
 
     (I,): `items`, `baseline` (right answers of the baseline rule), `chance` (of a random candidate), `reachable`
     (items that any candidate answers). (I, L, H): `correct`, `share` (attention on all candidates), `lift` (attention
@@ -61,6 +62,13 @@ class HeadCounts:
     def total(self) -> int:
         """Number of items of all images."""
         return int(self.items.sum())
+
+    @property
+    def unit(self) -> str:
+        """What is counted apart."""
+        if self.image_ids[0].startswith(IN_BLOCK):
+            return "blocks of images"
+        return "images"
 
     def mean(self, measure: str) -> np.ndarray | None:
         """(L, H): the mean of one of `MEASURES` over all items; `None` if it was not counted."""
@@ -311,6 +319,7 @@ class HeadTable:
             "upper_bound": counts.upper_bound,
             "items": counts.total,
             "images": len(counts.image_ids),
+            "unit": counts.unit,
         }
 
     def name(self, layer: int, head: int) -> str:

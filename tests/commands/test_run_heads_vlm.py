@@ -69,7 +69,7 @@ def test_pointing_is_that_of_the_same_rows_in_python(finished):
     images = {}
     for row in rows.as_dataset("test").select(range(LIMIT)):
         images[row["image_id"]] = Image.open(scenes / "flickr30k-images" / f"{row['image_id']}.jpg")
-        given.append(next(grounded_examples([row])))
+        given.append(next(iter(grounded_examples([row]))))
     prompt = {"words": "mean", "instruction": "Describe the image."}
     ranking = rank_heads(model, processor, given, images, count=1, ablate=0, **prompt)
     expected = ranking.reported_on.counts.mean("pointing")

@@ -245,12 +245,13 @@ def test_the_elbow_is_where_values_begin_to_rise():
 def test_the_boxes_of_baselines(images, name, accuracy):
     """The centre box fits a centred object; chance is the box of another image."""
     boxes = np.array([[[0.25, 0.25, 0.75, 0.75]], [[0.0, 0.0, 0.1, 0.1]], [[0.0, 0.0, 0.1, 0.1]]])
-    points = [0.25, 0.01, 0.01]
-    phrases = []
-    for number, point in enumerate(points):
-        ways = {"centre box": (0.0, float(number == 0)), "chance": (point, 0.0)}
-        phrases.append(MappedPhrase(images[number], boxes[number], None, ways))
-    found = {score.name: score for score in box_scores(phrases)}
+    points = np.array([0.25, 0.01, 0.01])
+    phrases = [MappedPhrase(*pair) for pair in zip(images, boxes, strict=True)]
+    names, index = np.unique(list(images), return_inverse=True)
+    ways = {name: np.zeros((len(names), 2)) for name in ("centre box", "chance")}
+    ways["centre box"][0, 1] = 1
+    np.add.at(ways["chance"][:, 0], index, points)
+    found = {score.name: score for score in box_scores(ways, np.bincount(index), phrases)}
     assert found[name].accuracy == pytest.approx(accuracy)
     assert found["chance"].pointing == pytest.approx(np.mean(points))
     assert found["chance"].accuracy < 1  # the first one's others are far away

@@ -471,8 +471,8 @@ class GroundedRows:
                 place = f"{raw.where}: {error}"
                 problem = problem or place
                 report.drop(error.reason, place)
-                if isinstance(error, MissingPicture) and error.name not in report.missing:
-                    report.missing.append(error.name)
+                if isinstance(error, MissingPicture):
+                    report.miss(error.name)
                 continue
             if raw.split:
                 row.setdefault("split", raw.split)

@@ -37,6 +37,11 @@ class RowsReport:
         if len(kept) < EXAMPLES:
             kept.append(place)
 
+    def miss(self, picture: str) -> None:
+        """Keeps the name of a picture that is missing."""
+        if picture not in self.missing and len(self.missing) < EXAMPLES:
+            self.missing.append(picture)
+
     def add(self, row: Fields, split: str) -> None:
         """Counts a row that was made."""
         self.rows += 1
