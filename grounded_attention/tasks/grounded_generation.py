@@ -132,9 +132,10 @@ def _gold(batch: Batch) -> Tensor:
 
 def answer_tokens(outputs: Any, batch: Batch) -> tuple[Tensor, Tensor]:
     """Returns the scores and the labels of the tokens to learn."""
-    labels = batch["labels"][:, 1:]
-    learned = labels >= 0
-    return outputs.logits[:, :-1][learned], labels[learned]
+    labels = batch["labels"]
+    example, token = (labels[:, 1:] >= 0).nonzero(as_tuple=True)
+    # Read in one step: the gradient of a slice would be a second tensor as large as all scores.
+    return outputs.logits[example, token], labels[example, token + 1]
 
 
 def one_example(outputs: Any, batch: Batch, number: int) -> tuple[Any, dict[str, Tensor]]:
