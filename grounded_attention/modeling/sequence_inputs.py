@@ -174,6 +174,8 @@ def locate_queries(grounding_queries: Queries, text_length: int) -> tuple[tuple[
 
 def shift_indices(indices: Tensor, start: int) -> Tensor:
     """Adds `start` to indices; negative indices do not change."""
+    if start == 0:
+        return indices
     return torch.where(indices < 0, indices, indices + start)
 
 

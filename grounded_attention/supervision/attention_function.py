@@ -25,7 +25,7 @@ from grounded_attention.modeling.two_streams import ConfigView, attend_packed_ke
 from grounded_attention.utils.named_types import Fields
 
 from .head_mean import head_mean
-from .row_plans import AttentionQuery, RowPlans
+from .row_plans import AttentionQuery, RowPlans, UnreadRows
 from .row_states import AttentionPair, HandedStates, RowStates, layers_at_once
 from .score_masks import LOWEST_SCORE, BiasedMask, mask_of_rows, mask_whole_rows
 
@@ -50,7 +50,8 @@ AttentionQueries = tuple[AttentionQuery | None, ...]
 class SupervisedAttention(NamedTuple):
     """The report of one layer, returned instead of its attention weights."""
 
-    reports: tuple[AttentionPair | RowStates | None, ...]  # `pairs`, or with `attention_states` what they are made of
+    # `pairs`, or with `attention_states` what they are made of
+    reports: tuple[AttentionPair | RowStates | None, ...] | UnreadRows
     mean: Tensor | None  # (B, N, M) float32, attention averaged over heads, if it was requested
     call: Any = None  # the `AttentionCall` that made it, if the model describes its calls
     layer: int | None = None  # in the model, of a report without `call`
@@ -165,6 +166,11 @@ def _observe(
     sinks: Tensor | None = None,
 ) -> SupervisedAttention:
     asked = [each for each in queries if each is not None]
+    if states and not share and not mean and len(asked) == len(queries) and not torch.compiler.is_compiling():
+        plan = (plans or RowPlans()).find(asked, query.shape[2], key.shape[2], mask, causal, whole_rows=False)
+        unread = UnreadRows(query, key, plan, scaling, softcap)
+        if unread.room() > 1:
+            return SupervisedAttention(unread, None, call)
     pairs: Iterator[AttentionPair | RowStates] = iter(())
     if asked:
         read = read_rows(query, key, asked, scaling, mask, causal, plans, share, softcap, sinks)

@@ -1,13 +1,14 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Direct attention supervision: each head of each layer classifies what a word or a region refers to."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from grounded_attention.utils.named_types import Batch, Fields
 
 from .layer_losses import LayerReport
 from .method import AttentionMethod, observed_layers, query_arguments
-from .row_plans import RowPlans
+from .row_plans import RowPlans, UnreadRows, read_together
 from .row_states import RowStates
 
 
@@ -68,9 +69,12 @@ class DirectSupervision(AttentionMethod):
         return {**arguments, **query_arguments(self.targets(batch), batch)}
 
     def read_layers(self, outputs: Any) -> dict[str, list[LayerReport]]:
-        observed = observed_layers(outputs)
+        reports: list[Sequence[LayerReport | None]] = [layer.reports for layer in observed_layers(outputs)]
+        if self.heads is None and self.pairs is None:
+            together = [*read_together(each for each in reports if isinstance(each, UnreadRows))]
+            reports = [*together, *(each for each in reports if not isinstance(each, UnreadRows))]
         layers = {}
-        for name, *read in zip(self.directions, *(layer.reports for layer in observed), strict=False):
+        for name, *read in zip(self.directions, *reports, strict=False):
             layers[name] = self._select_heads([each for each in read if each is not None])
         return layers
 

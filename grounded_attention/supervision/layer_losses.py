@@ -109,7 +109,7 @@ def sum_layers(reports: Sequence[LayerReport], gold: Tensor, rows_loss: Callable
         num_heads = log_alpha.shape[2]
         losses.append(num_heads * rows_loss(log_alpha, visible).sum(0).to(gold.device))
         num_layers = visible.any(-1).sum(0).to(gold.device)
-        heads.append(num_heads * len(group) // len(columns) * num_layers)
+        heads.append(num_heads * len(log_alpha) // len(columns) * num_layers)
     num_heads_of_rows = reduce(torch.add, heads)  # (B, Q)
     means = reduce(torch.add, losses) / num_heads_of_rows.clamp(min=1)
     return means.sum(), (num_heads_of_rows > 0).sum()
@@ -157,7 +157,8 @@ def _stack(reports: Sequence[LayerReport]) -> tuple[Tensor, Tensor]:
     """The log attention of a group, (L, B, H, Q, K), and its visible columns, (1 or L, B, 1 or Q, K)."""
     states = [report for report in reports if isinstance(report, RowStates)]
     if states:
-        return stack_states(states).log_alpha(), states[0].visible_columns()[None]
+        together = states[0] if states[0].rows.dim() == 5 else stack_states(states)  # read of several layers at once
+        return together.log_alpha(), together.visible_columns()[None]
     log_alpha = torch.stack([report[0] for report in reports if not isinstance(report, RowStates)])
     # Columns that some heads do not see are hidden too, as padded ones are.
     return log_alpha, ~is_hidden(log_alpha.detach().amin(2))

@@ -492,8 +492,8 @@ def observed_layers(outputs: Any) -> tuple[SupervisedAttention, ...]:
 
 
 def _require_grad(nested: Any) -> bool:
-    """Whether at least one tensor requires a gradient."""
-    return any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in tree_iter(nested))
+    """Whether at least one tensor, or what is still to be read, requires a gradient."""
+    return any(getattr(leaf, "requires_grad", False) for leaf in tree_iter(nested))
 
 
 def _check_pairs(pairs: Any, layers: Any) -> tuple[Head, ...]:

@@ -7,12 +7,14 @@ found once for a forward pass.
 Shape letters: B batch, H heads, N query positions, M key positions, Q queried rows, K queried columns, d head width.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from .row_states import RowStates, layers_at_once
 from .score_masks import ScoreMask, mask_columns, mask_whole_rows
 
 AttentionQuery = tuple[Tensor, Tensor]
@@ -27,6 +29,13 @@ class Places(NamedTuple):
     positions: list[Tensor]  # one (B, Q) int64 tensor for each query, from 0 on; padding reads position 0
     flat: Tensor  # (sum of all B * Q,) int64, b * N + position, the queries in order
     shapes: list[torch.Size]  # (B, Q) of each query
+
+    def read_layers(self, layers: Sequence[Tensor]) -> list[Tensor]:
+        """(B, H, N, d) of each of L layers -> (L, B, H, Q, d) of each query, with one copy of all rows."""
+        by_position = torch.stack([states.transpose(1, 2) for states in layers])
+        chosen = by_position.flatten(1, 2).index_select(1, self.flat)
+        parts = zip(chosen.split([each.numel() for each in self.shapes], 1), self.shapes, strict=True)
+        return [part.unflatten(1, each).transpose(2, 3) for part, each in parts]
 
     def read(self, states: Tensor) -> list[Tensor]:
         """(B, H, N, d) -> (B, H, Q, d) of each query."""
@@ -114,3 +123,70 @@ def _find_places(positions: Sequence[Tensor], length: int) -> Places:
     starts = length * torch.arange(len(positions[0]), device=positions[0].device)[:, None]
     flat = torch.cat([(each + starts).flatten() for each in positions])
     return Places(positions, flat, [each.shape for each in positions])
+
+
+@dataclass(frozen=True, eq=False)
+class UnreadRows(Sequence[RowStates]):
+    """The states of each query of a layer, which [`read_together`] reads together with those of other layers.
+
+    Not a tuple: what converts or moves the tensors of outputs leaves these alone, because most rows are not read.
+    """
+
+    query: Tensor  # (B, H, N, d)
+    key: Tensor  # (B, G, M, d)
+    plan: RowPlan
+    scaling: float
+    softcap: float | None
+
+    def __len__(self) -> int:
+        return len(self.plan.masks)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.read()[index]
+
+    def __iter__(self) -> Iterator[RowStates]:
+        return iter(self.read())
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether what is read has a gradient."""
+        return self.query.requires_grad
+
+    def read(self) -> list[RowStates]:
+        """The states of each query."""
+        read = zip(self.plan.rows.read(self.query), self.plan.columns.read(self.key), self.plan.masks, strict=True)
+        return [RowStates(rows, keys, self.scaling, mask, self.softcap) for rows, keys, mask in read]
+
+    def fits(self, other: "UnreadRows") -> bool:
+        """Whether both can be read together."""
+        if self.plan is not other.plan or (self.scaling, self.softcap) != (other.scaling, other.softcap):
+            return False
+        return self.query.shape == other.query.shape and self.key.shape == other.key.shape
+
+    def room(self) -> int:
+        """How many layers are read at once; 0 if the rows are few of many, or large: then each layer is read alone."""
+        read = len(self.plan.rows.flat) + len(self.plan.columns.flat)
+        whole = self.query.shape[2] + self.key.shape[2]
+        if not self.requires_grad or 2 * read < len(self.query) * whole:
+            return 0
+        return layers_at_once(self.query.numel() + self.key.numel(), self.key.device)
+
+
+def read_together(layers: Iterable[UnreadRows]) -> Iterator[list[RowStates]]:
+    """Reads layers; yields the states of each query, (L, B, H, Q, d), for each group of layers that fit together."""
+    group: list[UnreadRows] = []
+    for layer in layers:
+        if group and (len(group) == group[0].room() or not group[0].fits(layer)):
+            yield _read_group(group)
+            group = []
+        group.append(layer)
+    if group:
+        yield _read_group(group)
+
+
+def _read_group(group: Sequence[UnreadRows]) -> list[RowStates]:
+    plan = group[0].plan
+    rows = plan.rows.read_layers([layer.query for layer in group])
+    keys = plan.columns.read_layers([layer.key for layer in group])
+    read = zip(rows, keys, plan.masks, strict=True)
+    return [RowStates(each, at, group[0].scaling, mask, group[0].softcap) for each, at, mask in read]

@@ -19,7 +19,7 @@ AttentionPair = tuple[Tensor, Tensor | None]
 # Limit of numbers that are copied to compute several layers at once: 4 MiB on a CPU. On a GPU each operation costs the
 # time of its launch: more layers at once made a training step of VL-BERT base a quarter shorter on an H100.
 JOINED_NUMBERS = 2**20
-JOINED_ON_A_GPU = 2**27
+JOINED_ON_A_GPU = 2**28
 
 # float32 numbers in the widest vector register of a CPU (AVX-512).
 FLOATS_PER_VECTOR = 16
@@ -136,7 +136,7 @@ class RowStates(NamedTuple):
     def fits(self, other: "RowStates") -> bool:
         """Whether both have the same shapes and the same mask, so that they can be stacked."""
         alike = ((self.columns, other.columns), (self.padded, other.padded), *zip(self.mask, other.mask, strict=True))
-        if any(one is not another for one, another in alike) or self.sinks is not None:
+        if any(one is not another for one, another in alike) or self.sinks is not None or self.rows.dim() > 4:
             return False
         shapes = self.rows.shape == other.rows.shape and self.keys.shape == other.keys.shape
         return shapes and (self.scaling, self.softcap) == (other.scaling, other.softcap)

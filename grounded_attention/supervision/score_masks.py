@@ -34,10 +34,8 @@ class ScoreMask(NamedTuple):
         """Returns what to add to scores, float32: the bias, and -1e9 where they are hidden (something must be)."""
         assert self.hidden is not None
         if self.bias is None:
-            bias = torch.zeros((), device=self.hidden.device)
-        else:
-            bias = self.bias.float()
-        return torch.where(self.hidden, LOWEST_SCORE, bias)
+            return self.hidden * LOWEST_SCORE
+        return torch.where(self.hidden, LOWEST_SCORE, self.bias.float())
 
     def select_heads(self, heads: Sequence[int]) -> "ScoreMask":
         """Returns the mask of the scores of some heads."""
