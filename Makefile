@@ -185,6 +185,7 @@ bench: $(INSTALLED)  ## measure speed and memory side by side, print the ratios
 	$(BIN)/python -m benchmarks.answers
 	for family in vl_bert lxmert visualbert; do $(BIN)/python -m benchmarks.pretraining_step $$family || exit 1; done
 	$(BIN)/python -m benchmarks.region_table
+	$(BIN)/python -m benchmarks.growth --rows 1000 10000 100000 --ranked 1000 10000
 
 .PHONY: bench-gpu
 bench-gpu: $(INSTALLED)  ## measure training steps, `look` and `heads` on this GPU (minutes); without one, check that every way runs

@@ -71,11 +71,11 @@ def spread(ratios: Iterable[float]) -> str:
     return f"{middle:.2f} ({ordered[0]:.2f} to {ordered[-1]:.2f})"
 
 
-def peak_memory(step: Callable[[], Any]) -> float:
-    """The bytes that two steps take at most, beyond what the process has when they begin."""
+def peak_memory(step: Callable[[], Any], times: int = 2) -> float:
+    """The bytes that steps take at most, beyond what the process has when they begin."""
     before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-    step()
-    step()
+    for _ in range(times):
+        step()
     return max(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before, 1)
 
 
