@@ -12,7 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from tests.helpers.loopback_hub import LoopbackHub
-from tests.helpers.quick_figures import blank_figure, no_objects
+from tests.helpers.quick_figures import BLANK
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 # Tiny models: a second thread would only wait, here and in the processes that tests start. torch reads it at import.
@@ -60,8 +60,8 @@ def figures(request):
     """
     with pytest.MonkeyPatch.context() as patch:
         if request.node.get_closest_marker("drawn_figures") is None:
-            patch.setattr(Figure, "savefig", blank_figure)
-            patch.setattr(Figure, "findobj", no_objects)
+            for name, stand_in in BLANK.items():
+                patch.setattr(Figure, name, stand_in)
             patch.setenv("WHITE_FIGURES", "1")
         yield
 

@@ -46,9 +46,9 @@ FEWER_STEPS = {
 QUICK = """
 import functools, gc
 from matplotlib.figure import Figure
-from tests.helpers.quick_figures import blank_figure, no_objects
-Figure.savefig = blank_figure
-Figure.findobj = no_objects
+from tests.helpers.quick_figures import BLANK
+for name, stand_in in BLANK.items():
+    setattr(Figure, name, stand_in)
 gc.collect = functools.partial(gc.collect, 1)
 """
 

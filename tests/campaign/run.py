@@ -52,11 +52,12 @@ def _campaign(options, folder):
     base = folder / "base"
     from matplotlib.figure import Figure
 
-    from tests.helpers.quick_figures import blank_figure, no_objects
+    from tests.helpers.quick_figures import BLANK
 
     from .jobs import prepare
 
-    Figure.savefig, Figure.findobj = blank_figure, no_objects
+    for name, stand_in in BLANK.items():
+        setattr(Figure, name, stand_in)
     gc.collect()
     gc.freeze()  # or each forked process would look at all objects of PyTorch again, and copy them
     for old in (base, *folder.glob("lane_*")):

@@ -17,7 +17,7 @@ from grounded_attention.heads.statistics import holm
 from grounded_attention.heads.table import HeadCounts, HeadTable
 from grounded_attention.pages.page import html_table
 from tests.helpers.browser import open_browser
-from tests.helpers.quick_figures import blank_figure, no_objects
+from tests.helpers.quick_figures import BLANK
 
 pytestmark = pytest.mark.drawn_figures
 
@@ -137,8 +137,8 @@ def test_changes_are_those_of_the_corrected_test(reader):
 @pytest.fixture
 def white(monkeypatch):
     """Drawing takes seconds, and the page was drawn once."""
-    monkeypatch.setattr(Figure, "savefig", blank_figure)
-    monkeypatch.setattr(Figure, "findobj", no_objects)
+    for name, stand_in in BLANK.items():
+        monkeypatch.setattr(Figure, name, stand_in)
 
 
 def test_text_of_the_data_stays_text(reader):

@@ -29,6 +29,13 @@ def _drawn():
     return folder
 
 
+@cache
+def _cache():
+    folder = Path(tempfile.mkdtemp(prefix="tiny_cache_"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
 def tiny_recipe(scenes, output, **sections):
     """Returns the content of a recipe; `sections` replace its top-level keys."""
     config = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
@@ -50,10 +57,10 @@ def tiny_recipe(scenes, output, **sections):
 
 
 def run_train(monkeypatch, directory, recipe, *overrides):
-    """Runs `train.py RECIPE KEY=VALUE...` and returns its exit code; built data is in `directory`."""
+    """Runs `train.py RECIPE KEY=VALUE...` and returns its exit code; data are built once in a process."""
     path = directory / "recipe.yaml"
     path.write_text(yaml.safe_dump(recipe))
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", directory / "cache")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", _cache())
     monkeypatch.setattr(sys, "argv", ["train.py", str(path), *overrides])
     return train.main()
 

@@ -17,7 +17,7 @@ import sys
 import types
 
 from matplotlib.figure import Figure
-from quick_figures import blank_figure, no_objects  # beside this file
+from quick_figures import BLANK  # beside this file
 
 PROJECT = ("grounded_attention.training.experiments.experiment", "grounded_attention.heads.ranking")
 # Modules whose constants come from variables, each after those that it reads, and the libraries that copy constants.
@@ -100,8 +100,8 @@ os.environ.update(request["environment"])
 if request["variables_differ"]:
     read_variables_again()
 if "WHITE_FIGURES" in os.environ:
-    Figure.savefig = blank_figure
-    Figure.findobj = no_objects
+    for name, stand_in in BLANK.items():
+        setattr(Figure, name, stand_in)
 paths = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
 sys.path[:] = ["", *paths, *request["sys_path"]]
 sys.argv[:] = ["-c", *request["arguments"]]
