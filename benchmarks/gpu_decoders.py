@@ -1,10 +1,10 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The decoders of `benchmarks.gpu`: a Qwen2.5-VL of the shape of the 3B model, with random bfloat16 weights.
 
-Pairs of ways take turns: a LoRA step with and without direct supervision (with FlashAttention too, if it is
-installed), a forward pass whose rows of all heads are read (`heads`) and a plain one, an answer that is read (`look`)
-and a plain one. `maps` is a forward pass with eager attention and all its maps, what `heads` and `look` do without;
-7,300 tokens have too many for a card.
+Pairs of ways take turns: a LoRA step with and without direct supervision, a forward pass whose rows of all heads are
+read (`heads`) and a plain one, an answer that is read (`look`) and a plain one; with SDPA, and with FlashAttention and
+a kernel of the Hub where they are installed. `maps` is a forward pass with eager attention and all its maps, what
+`heads` and `look` do without; 7,300 tokens have too many for a card.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +15,6 @@ import torch
 from peft import LoraConfig, get_peft_model
 from torch.nn.functional import cross_entropy
 from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
-from transformers.utils import is_flash_attn_2_available
 
 from grounded_attention.heads.attention_readers import reading
 from grounded_attention.heads.reading import get_observer
@@ -28,7 +27,7 @@ GRIDS = {"cuda": ((30, 50), (73, 100)), "cpu": ((4, 6),)}  # rows and columns of
 MAPPED = 2000  # image tokens: for more, maps are not made
 TEXT = 64
 PHRASES = 8
-ANSWER = 100
+ANSWER = 50
 IMAGE = 5
 PATCHES = 2
 TEXT_CONFIG = {"hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36, "num_attention_heads": 16}
@@ -37,6 +36,17 @@ VISION_CONFIG = {"hidden_size": 1280, "intermediate_size": 3420, "depth": 32, "n
 TINY_TEXT = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 TINY_VISION = {"hidden_size": 16, "intermediate_size": 16, "depth": 1, "num_heads": 2}
 PAIRS = {"LoRA, direct": "LoRA", "heads": "forward", "look": "answer", "maps": "forward"}  # way -> the plain way
+# What is added to the names of ways -> their back end.
+BACK_ENDS = {"": "sdpa", ", FlashAttention": "flash_attention_2", ", Hub kernel": "kernels-community/flash-attn2"}
+
+
+def plain_way(name: str) -> str | None:
+    """The name of the plain way of the same back end; `None` for a plain way."""
+    for ending in BACK_ENDS:
+        way = name.removesuffix(ending)
+        if way in PAIRS and name == way + ending:
+            return PAIRS[way] + ending
+    return None
 
 
 def make_model(device: str) -> Any:
@@ -97,8 +107,8 @@ def attending(model: Any, back_end: str) -> Iterator[None]:
     language.set_attn_implementation(usual)
 
 
-def make_ways(model: Any, batch: dict[str, torch.Tensor]) -> dict[str, Callable[[], Any]]:
-    """The ways of `PAIRS` as functions without arguments."""
+def make_ways(model: Any, batch: dict[str, torch.Tensor], back_end: str = "") -> dict[str, Callable[[], Any]]:
+    """The ways of `PAIRS` as functions without arguments, by name; a back end of `BACK_ENDS` is set and named."""
     of_model = ("input_ids", "attention_mask", "mm_token_type_ids", "pixel_values", "image_grid_thw")
     inputs = {name: batch[name] for name in of_model}
     optimizer = torch.optim.AdamW([each for each in model.parameters() if each.requires_grad], lr=1e-5)
@@ -124,10 +134,6 @@ def make_ways(model: Any, batch: dict[str, torch.Tensor]) -> dict[str, Callable[
     def supervised() -> None:
         with supervise(model):
             step(**method.forward_kwargs(targets))
-
-    def flash(way: Callable[[], None]) -> None:
-        with attending(model, "flash_attention_2"):
-            way()
 
     @torch.no_grad()
     def answer() -> Any:
@@ -157,9 +163,6 @@ def make_ways(model: Any, batch: dict[str, torch.Tensor]) -> dict[str, Callable[
         "answer": answer,
         "look": look,
     }
-    if is_flash_attn_2_available():
-        ways |= {
-            "LoRA, FlashAttention": lambda: flash(step),
-            "LoRA, FlashAttention, direct": lambda: flash(supervised),
-        }
-    return ways | ({"maps": maps} if len(places) <= MAPPED else {})
+    if back_end == "" and len(places) <= MAPPED:
+        ways["maps"] = maps
+    return {name + back_end: way for name, way in ways.items()}

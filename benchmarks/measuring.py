@@ -3,6 +3,7 @@
 
 import argparse
 import json
+import math
 import re
 import resource
 import statistics
@@ -43,11 +44,21 @@ def clock(device: str = "cpu") -> float:
 
 
 def take_turns(
-    ways: Mapping[str, Callable[[], Any]], rounds: int, device: str = "cpu", label: str = "rounds"
+    ways: Mapping[str, Callable[[], Any]],
+    rounds: int,
+    device: str = "cpu",
+    label: str = "rounds",
+    seconds: float = math.inf,
 ) -> dict[str, list[float]]:
-    """Runs all ways in each round, in alternating order; returns way -> seconds of each round."""
+    """Runs all ways in each round, in alternating order; returns way -> seconds of each round.
+
+    After so many `seconds` no other round begins.
+    """
     times: dict[str, list[float]] = {name: [] for name in ways}
+    begun = time.perf_counter()
     for turn in tqdm(range(rounds), desc=label, leave=False, disable=is_quiet()):
+        if turn and time.perf_counter() - begun > seconds:
+            break
         for name in list(ways)[:: 1 if turn % 2 else -1]:
             begin = clock(device)
             ways[name]()
@@ -83,6 +94,47 @@ def run_apart(function: Callable[..., Any], *arguments: Any) -> Any:
     """Calls a function of a module in a new process: what one leaves in memory does not change the next."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
+
+
+def run_within(seconds: float, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Calls a function of a module in a new process, which is ended after so many seconds: `TimeoutError`."""
+    context = get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_send, args=(sender, function, arguments))
+    process.start()
+    sender.close()
+    try:
+        if not receiver.poll(seconds):
+            raise TimeoutError(f"did not end within its {seconds:.0f} s")
+        found = receiver.recv()
+    finally:
+        process.kill()
+        process.join()
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def _send(sender: Any, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
+    try:
+        found = function(*arguments)
+    except Exception as error:
+        found = RuntimeError(f"{type(error).__name__}: {error}")  # not every error can be sent
+    sender.send(found)
+
+
+class Budget:
+    """Seconds that are shared by what is still to do, in proportion to weights."""
+
+    def __init__(self, seconds: float, weight: float):
+        self.end = time.perf_counter() + seconds
+        self.weight = weight  # of everything that is still to do
+
+    def take(self, weight: float) -> float:
+        """The seconds of the next piece of work; nothing is left if they are not positive."""
+        share = (self.end - time.perf_counter()) * weight / max(self.weight, weight)
+        self.weight -= weight
+        return share
 
 
 class Workload:

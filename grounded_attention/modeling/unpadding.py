@@ -28,6 +28,13 @@ class Packing(NamedTuple):
     places: Tensor  # (M,): their indices in the batch flattened to `(B * N)`, ascending
     batch_size: int  # B
     length: int  # N
+    starts: Tensor | None = None  # (B + 1,) int32, for attention: how many valid columns are before each row
+
+    @property
+    def row_lengths(self) -> Fields:
+        """FlashAttention's arguments for packed states; rows are no longer than N, so no value is waited for."""
+        starts = {"cu_seq_lens_q": self.starts, "cu_seq_lens_k": self.starts}
+        return {**starts, "max_length_q": self.length, "max_length_k": self.length}
 
     def pack(self, states: Tensor) -> Tensor:
         """The valid columns of `(B, N, ...)` as `(1, M, ...)`."""
@@ -47,16 +54,20 @@ class Packing(NamedTuple):
         return states
 
 
-def find_packing(mask: Tensor | None, wanted: bool = True) -> Packing | None:
-    """Finds the packing of a mask."""
+def find_packing(mask: Tensor | None, wanted: bool = True, attends: bool = False) -> Packing | None:
+    """Finds the packing of a mask; `attends` says that attention reads it."""
     # An exported graph has no data-dependent sizes, so it computes with padding. torch 2.6 has no `is_exporting`.
     exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
     if mask is None or not wanted or exporting():
         return None
     places = mask.bool().flatten().nonzero().squeeze(1)
-    if len(places) == mask.numel():
+    # In a graph both sizes are unknown, so it packs a batch without padding too.
+    if not torch.compiler.is_compiling() and len(places) == mask.numel():
         return None
-    return Packing(places, *mask.shape)
+    starts = None
+    if attends:
+        starts = nn.functional.pad(mask.bool().sum(1).cumsum(0, dtype=torch.int32), (1, 0))
+    return Packing(places, *mask.shape, starts=starts)
 
 
 def apply_packed(function: Callable[..., Tensor], packing: Packing | None, *states: Any) -> Tensor:
@@ -119,16 +130,21 @@ def attend(
     **kwargs: Any,
 ) -> tuple[Tensor, Any]:
     """One attention call with the back end of the configuration."""
+    name = module.config._attn_implementation
+    supervised = name.startswith("supervised_")  # reads rows at their padded positions
+    takes_packed = isinstance(mask, Tensor) and mask.dim() == 2  # FlashAttention and kernels
+    if takes_packed and query_packing is not None and query_packing is key_packing and not supervised:
+        kwargs |= query_packing.row_lengths
+        mask = query_packing = key_packing = None
     heads = []
     for states, packing in ((query, query_packing), (key, key_packing), (value, key_packing)):
         if packing is not None:
             states = packing.unpack(states)
         heads.append(states.unflatten(-1, (module.num_attention_heads, -1)).transpose(1, 2))
     query_heads, key_heads, value_heads = heads
-    name = module.config._attn_implementation
     function = ALL_ATTENTION_FUNCTIONS.get_interface(name, eager_attention_forward)
     # Calls between streams, see `TwoStreams`. A supervised function packs the keys itself, after it has read rows.
-    if "cu_seq_lens_k" in kwargs and not name.startswith("supervised_"):
+    if "cu_seq_lens_k" in kwargs and mask is not None and not supervised:
         function = partial(attend_packed_keys, function)
     context, report = function(
         module,

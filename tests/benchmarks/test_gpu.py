@@ -2,7 +2,10 @@
 """Without a GPU the ways of the benchmark run on the CPU; batches, peaks of cards and shares are what they claim."""
 
 import json
+import sys
+import types
 from argparse import Namespace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -11,20 +14,71 @@ from benchmarks import gpu as benchmark
 from benchmarks import gpu_decoders, measuring
 from grounded_attention.modeling import VLBertConfig
 
-TINY = Namespace(device="cpu", batch=3, vgp_batch=3, rounds=2, steps=1)
+TINY = Namespace(device="cpu", batch=3, vgp_batch=3, rounds=2, steps=1, filled=0)
 
 
 def test_without_a_gpu_every_way_runs(monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    # The names of back ends, because kernels need a GPU; eager attention instead.
+    monkeypatch.setattr(gpu_decoders, "BACK_ENDS", {"": "sdpa", ", a kernel": "eager"})
     assert benchmark.main(["--json", "--no-compile"]) == 0
     found = json.loads(capsys.readouterr().out)
-    names = {way.name for way in benchmark.available(benchmark.WAYS) if not way.compiled}
-    assert len(names) >= 3
     for task in benchmark.CLASSES:
+        names = {way.name for way in benchmark.available(benchmark.WAYS) if not way.compiled and task in way.tasks}
+        assert len(names) >= 3
         assert names <= set(found[task])
         assert all(found[task][name]["seconds"][0] > 0 for name in names)
         assert found[task]["gradients of SDPA"] < 0.1
-    assert set(found["decoder, 24 image tokens"]) > set(gpu_decoders.PAIRS)
+    decoder = set(found["decoder, 24 image tokens"])
+    assert decoder > set(gpu_decoders.PAIRS)
+    assert {name + ", a kernel" for name in ("LoRA", "LoRA, direct", "forward", "heads", "answer", "look")} < decoder
+
+
+def test_when_the_time_is_over_a_line_says_what_was_not_run(monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert benchmark.main(["--parts", "VGP", "decoder", "--seconds", "0.001"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    unmeasured = [line for line in lines if line.endswith(benchmark.TIME_OVER)]
+    ways = [way.name for way in benchmark.available(benchmark.WAYS) if "VGP" in way.tasks]
+    for name in (*ways, "decoder"):
+        assert any(line.startswith(name) for line in unmeasured)
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+def test_compiled_blocks_compute_what_others_do():
+    """On a CPU they are traced. Whole models, and batches of other sizes, are compiled in tests/conformance."""
+    losses = []
+    for compiled in ("blocks", ""):
+        training = benchmark.Training("VGP", benchmark.Way("way", compiled=compiled, method="direct"), TINY)
+        training.model.eval()
+        losses.append(training.loss(half=False).detach())
+    torch.testing.assert_close(*losses)
+
+
+def test_packed_rows_attend_to_their_own_row(monkeypatch):
+    """`varlen` without its kernel, which needs a GPU: the loss is that of SDPA."""
+    shapes = []
+
+    def kernel(query, key, value, starts, ends, *, max_q, max_k, scale):
+        assert max_q == max_k >= int(starts.diff().max())
+        shapes.append(query.shape)
+        rows = [slice(first, last) for first, last in pairwise(starts.tolist())]
+        parts = [[each[row].transpose(0, 1) for each in (query, key, value)] for row in rows]
+        attended = [torch.nn.functional.scaled_dot_product_attention(*part, scale=scale) for part in parts]
+        return torch.cat([each.transpose(0, 1) for each in attended])
+
+    varlen = types.ModuleType("varlen")
+    varlen.varlen_attn = kernel
+    monkeypatch.setitem(sys.modules, "torch.nn.attention.varlen", varlen)
+    losses = []
+    for back_end in ("sdpa", benchmark.VARLEN):
+        training = benchmark.Training("VGP", benchmark.Way("way", back_end), TINY)
+        training.model.eval()
+        losses.append(training.loss(half=False).detach())
+    torch.testing.assert_close(*losses)
+    batch = training.inputs
+    valid = batch["attention_mask"].sum() + batch["region_attention_mask"].sum() + len(batch["attention_mask"])
+    assert {shape[0] for shape in shapes} == {int(valid)}
 
 
 def test_only_the_parts_that_are_asked_for(monkeypatch, capsys):
@@ -74,9 +128,13 @@ def test_the_table_of_a_card():
     found = {}
     alone, supervised, failed = (line.split() for line in list(benchmark.table("VGP", measured, found, 64, 0.04))[1:])
     assert alone == ["SDPA", "100.0", "90.0", "to", "120.0", "2.0", "640", "40%"]
-    assert supervised[2:] == ["120.0", "90.0", "to", "240.0", "2.0", "533", "33%", "1.20", "(1.00", "to", "2.00)"]
+    ratios = ["1.20", "(1.00", "to", "2.00),", "memory", "1.00"]
+    assert supervised[2:] == ["120.0", "90.0", "to", "240.0", "2.0", "533", "33%", *ratios]
     assert failed == ["flex", "failed:", "no", "kernel"]
-    assert found["SDPA"] == {"seconds": times["SDPA"], "memory": 2**31, "share_of_peak": pytest.approx(0.4)}
+    assert found["SDPA"]["share_of_peak"] == pytest.approx(0.4)
+    twice = {"SDPA, filled": benchmark.Measured([0.1], 2**32, 128)}
+    (filled,) = list(benchmark.table("VGP", twice, {}, 64, 0.04))[1:]
+    assert filled.split()[-4:] == ["1280", "80%", "batch", "128"]
 
 
 def test_useful_operations_leave_padding_out(monkeypatch):

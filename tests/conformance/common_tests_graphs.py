@@ -5,6 +5,7 @@ by `make conformance`. `make test` traces only: C++ takes half a minute a family
 
 import argparse
 import unittest
+from itertools import product
 from unittest import mock
 
 import torch
@@ -35,17 +36,41 @@ class CompiledTest(unittest.TestCase):
         found = torch.compile(model, fullgraph=True)(**inputs)
         assert_close(dict(found), dict(expected), **CLOSE)
 
+    @torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
     def test_a_training_step_without_padding(self):
         """As `make bench-gpu` compiles it, with sizes that are not fixed; on a CPU the benchmark only traces."""
         compile_with = torch.compile
-        with mock.patch("torch.compile", lambda model, **options: compile_with(model, dynamic=options["dynamic"])):
-            step = gpu.Training("VGP", gpu.Way("compiled", compiled=True), TINY_STEP)
+        options = {"dynamic": True, "fullgraph": True}
+        with mock.patch("torch.compile", lambda model, **_: compile_with(model, **options)):
+            step = gpu.Training("VGP", gpu.Way("compiled", compiled="model"), TINY_STEP)
         plain = gpu.Training("VGP", gpu.UNPADDED, TINY_STEP)
         step.model.eval()
         plain.model.eval()
         loss = step.loss(half=False)
         assert_close(loss, plain.loss(half=False), **CLOSE)
         loss.backward()
+
+    @parameterized.expand(product(gpu.CLASSES, ("none", "direct"), (False, True)))
+    def test_one_graph_for_batches_of_all_sizes(self, task, method, unpad):
+        """`fullgraph=True` refuses a graph break. A second graph is for two sizes that were equal at first."""
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        way = gpu.Way("compiled", unpad=unpad, method=method)
+        plain = gpu.Training(task, way, TINY_STEP)
+        # Without padding the number of valid columns is a size in the graph.
+        with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=unpad):
+            step = gpu.Training(task, way._replace(compiled="model"), TINY_STEP)
+            step.model.eval()
+            plain.model.eval()
+            for size in (5, 7, 9, 11):
+                batch = gpu.make_batch(task, size, step.model.config)
+                losses = []
+                for training in (step, plain):
+                    training.inputs, training.targets = batch
+                    losses.append(training.loss(half=False))
+                losses[0].backward()
+                assert_close(*losses, **CLOSE)
+        assert 1 <= torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2
 
     @parameterized.expand(FAMILIES)
     def test_direct_supervision_of_every_family(self, name):

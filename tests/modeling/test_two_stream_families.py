@@ -2,13 +2,11 @@
 """ViLBERT and LXMERT: an index of a token never reaches the axis of the regions, and padding never matters."""
 
 import re
-from itertools import pairwise
 from unittest import mock
 
 import numpy as np
 import pytest
 import torch
-from torch.nn.functional import scaled_dot_product_attention as attend
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -27,6 +25,7 @@ from grounded_attention.supervision import get_method, row_plans, supervise
 from grounded_attention.supervision.attention_function import supervised_implementation
 from grounded_attention.supervision.rollout import attention_rollout, rollout_blocks, rollout_layers
 from tests.helpers.closeness import assert_close
+from tests.helpers.packed_kernel import packed_kernel
 from tests.helpers.padded_inputs import of_shapes, padded_inputs
 from tests.helpers.tiny_two_streams import make_lxmert, make_vilbert
 
@@ -343,30 +342,6 @@ def test_task_tokens_need_the_task():
     other = run(model, batch, task_ids=torch.full((B,), 2)).text_hidden_state
     assert one.shape[1] == 9
     assert not torch.allclose(one, other)
-
-
-def packed_kernel(lengths):
-    """FlashAttention for packed rows, by loops; a mask goes to all queries, as in a stream's own attention."""
-
-    def kernel(module, query, key, value, mask, *, cu_seq_lens_q=None, cu_seq_lens_k=None, scaling=None, **kwargs):
-        if cu_seq_lens_q is None:
-            assert query.shape[2] == key.shape[2]
-            hidden = None if mask is None else mask[:, None, None].bool()
-            return attend(query, key, value, hidden, scale=scaling).transpose(1, 2), None
-        assert mask is None
-        assert query.shape[0] == key.shape[0] == 1
-        lengths.append((kwargs["max_length_q"], kwargs["max_length_k"], id(cu_seq_lens_k)))
-        rows = []
-        ends = cu_seq_lens_q.tolist()
-        key_ends = cu_seq_lens_k.tolist()
-        for (first, last), (start, end) in zip(pairwise(ends), pairwise(key_ends), strict=True):
-            keys = key[:, :, start:end]
-            rows.append(attend(query[:, :, first:last], keys, value[:, :, start:end], scale=scaling))
-        assert ends[-1] == query.shape[2]
-        assert key_ends[-1] == key.shape[2]
-        return torch.cat(rows, dim=2).transpose(1, 2), None
-
-    return kernel
 
 
 @sizes
