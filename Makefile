@@ -180,6 +180,7 @@ space: $(INSTALLED)  ## tests of the page of `grounded-attention space run`, wit
 bench: export OMP_WAIT_POLICY ?= passive
 bench: $(INSTALLED)  ## measure speed and memory side by side, print the ratios
 	$(BIN)/python -m benchmarks.recipe_step
+	$(BIN)/python -m benchmarks.cold_start
 	$(BIN)/python -m benchmarks.look
 	$(BIN)/python -m benchmarks.serve
 	$(BIN)/python -m benchmarks.answers
