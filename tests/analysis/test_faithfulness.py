@@ -195,13 +195,14 @@ def test_the_random_map_depends_on_seed_and_number_alone():
 
 def test_intervals_are_over_images():
     found = measure_one_region()
+    summary = found.summary()
     images, place = np.unique(found.image_ids, return_inverse=True)
     for measure, values in found.measures.items():
         sums = np.zeros((len(images), len(found.maps)))
         np.add.at(sums, place, values)
         low, high = ratio_intervals(sums, np.bincount(place))
         for number, name in enumerate(found.maps):
-            estimate = found.summary()[name][measure]
+            estimate = summary[name][measure]
             assert estimate.value == pytest.approx(values[:, number].mean())
             assert_allclose([estimate.low, estimate.high], [low[number], high[number]], atol=0.03)
 

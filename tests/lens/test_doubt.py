@@ -33,6 +33,7 @@ from grounded_attention.processing.phrase import Phrase
 from tests.helpers.commands import read_error, read_result
 from tests.helpers.tiny_vlm_models import make_pair
 
+pytestmark = pytest.mark.drawn_figures
 TEXT = "what is the small cat near two red balls ?"
 ANSWER = "the dog runs near a cat"
 HEADS = ((1, 2), (0, 0))
@@ -127,10 +128,10 @@ def test_auroc_and_its_interval_are_those_of_scikit_learn():
     rng = np.random.default_rng(5)
     names = sorted({*images})
     draws = []
-    for _ in range(2000):
+    for _ in range(600):
         counts = dict(zip(*np.unique(rng.choice(names, len(names)), return_counts=True), strict=True))
         draws.append(roc_auc_score(absent, scores, sample_weight=[counts.get(image, 0) for image in images]))
-    assert_allclose([found.low, found.high], np.quantile(draws, [0.025, 0.975]), atol=0.01)
+    assert_allclose([found.low, found.high], np.quantile(draws, [0.025, 0.975]), atol=0.015)
 
 
 def test_the_calibration_error_is_that_of_plain_loops():

@@ -44,6 +44,7 @@ from tests.helpers.tiny_vlm_processors import (
     type_of,
 )
 
+pytestmark = pytest.mark.drawn_figures
 TEXT = "what is the small cat near two red balls ?"
 FAMILIES = [name for name in PROCESSORS if type_of(name) == name]
 VIDEOS = [name for name in FAMILIES if IMAGE_TOKEN_FAMILIES[name].frames is not None]

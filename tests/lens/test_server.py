@@ -165,9 +165,9 @@ def test_a_seed_draws_the_same_and_without_picture_no_word_has_a_place(client):
     assert len(unseeded) > 1
 
 
-def test_fifty_at_once_all_get_their_own_answer(client):
-    questions = [f"{SAID[number % 16]} {SAID[number // 16]} cat ?" for number in range(50)]
-    with ThreadPoolExecutor(50) as pool:
+def test_two_dozen_at_once_all_get_their_own_answer(client):
+    questions = [f"{SAID[number % 16]} {SAID[number // 16]} cat ?" for number in range(24)]
+    with ThreadPoolExecutor(24) as pool:
         given = list(pool.map(lambda text: ask(client, text, max_tokens=3).choices[0].message, questions))
     alone = [look(*PAIR, PICTURE, text, form="plain", max_new_tokens=3) for text in questions]
     assert [message.content for message in given] == [lens.answer for lens in alone]
