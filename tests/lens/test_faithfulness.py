@@ -19,10 +19,9 @@ from tests.helpers.commands import read_error, read_result
 from tests.helpers.own_rows import write_rows
 from tests.helpers.tiny_vlm_files import save_llava
 from tests.helpers.tiny_vlm_models import make_pair
-from tests.helpers.tiny_vlm_processors import ANSWERERS, PROCESSORS, type_of
+from tests.helpers.tiny_vlm_processors import ANSWERERS, PROCESSORS, meant, type_of
 from tests.lens.answered_rows import ROWS, picture
 
-FAMILIES = [name for name in PROCESSORS if type_of(name) == name]
 ANSWER = "a small cat near two red balls"
 CAT = {"text": "a small cat", "start": 0, "end": 11, "sentence": 0}
 BALLS = {"text": "two red balls", "start": 17, "end": 30, "sentence": 0}
@@ -52,7 +51,7 @@ def log_probability(answer, image, number):
     return total
 
 
-@pytest.mark.parametrize("family", [*FAMILIES, *ANSWERERS])
+@pytest.mark.parametrize("family", sorted({*meant(), *ANSWERERS} | ({*READ_ALONE} & {*PROCESSORS})))
 def test_a_batch_of_pictures_is_read_as_each_alone(family):
     answer = covered(family)
     number = len(answer.whole.words) - 1

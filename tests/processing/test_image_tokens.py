@@ -79,7 +79,7 @@ def is_tested(model_type, sizes, settings, first):
         return True
     if model_type in meant():
         return first or sizes is ODD[1]
-    return first and sizes is not ODD[2]
+    return first and sizes[0] in ODD[1]
 
 
 PAIRS = []

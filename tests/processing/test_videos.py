@@ -44,8 +44,7 @@ def embedded(model, patches, pictures):
     return seen[0], batch
 
 
-@pytest.mark.parametrize("size", [(53, 37), (30, 71)])
-@pytest.mark.parametrize("first", ["image", "video"])
+@pytest.mark.parametrize("first, size", [("image", (53, 37)), ("video", (30, 71))])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_pixels_of_a_frame_change_its_tokens(family, first, size):
     """An image, or another video, stands before the video; nothing where the model does not read both."""

@@ -20,7 +20,7 @@ from tests.helpers.tiny_visualbert import make_model as make_visualbert
 from tests.helpers.tiny_vl_bert import make_model as make_vl_bert
 from tests.helpers.tiny_vlm_examples import TEXTS, pictures
 from tests.helpers.tiny_vlm_models import make_model
-from tests.helpers.tiny_vlm_processors import ANSWERERS, PROCESSORS, make_processor, wrap
+from tests.helpers.tiny_vlm_processors import ANSWERERS, PROCESSORS, make_processor, meant, wrap
 
 HEADS = [(1, 0), (1, 3)]
 
@@ -37,7 +37,7 @@ def make_batch(model_type, count=2):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("model_type", [*PROCESSORS, *ANSWERERS])
+@pytest.mark.parametrize("model_type", sorted({*meant(), *ANSWERERS} | ({"inkling2"} & {*PROCESSORS})))
 def test_masked_heads_are_those_whose_weights_are_zero(model_type):
     model, inputs, _ = make_batch(model_type)
     plain = model(**inputs).logits

@@ -23,7 +23,7 @@ from grounded_attention.tasks.task import Examples
 from grounded_attention.training.loop.data import Collator
 from tests.helpers.task_inputs import task_inputs
 from tests.helpers.tiny_vlm_models import make_model
-from tests.helpers.tiny_vlm_processors import make_processor
+from tests.helpers.tiny_vlm_processors import make_processor, meant
 
 TASK = TASKS["grounded_generation"]
 OPTIONS = GroundedGenerationOptions(region_words=0.5)
@@ -75,9 +75,12 @@ def by_loops(states, batch):
 
 ONE_SEQUENCE = {name for name, each in IMAGE_TOKEN_FAMILIES.items() if each.keys == "sequence" and not each.decoder}
 
+# Types whose image tokens are codes.
+CODES = ("apertus1p5", "chameleon", "emu3")
+
 
 # The task needs a chat template, which PaliGemma has not.
-@pytest.mark.parametrize("model_type", sorted(ONE_SEQUENCE - {"paligemma"}))
+@pytest.mark.parametrize("model_type", sorted(ONE_SEQUENCE & {*meant(), "gemma3n", *CODES} - {"paligemma"}))
 def test_the_loss_by_loops_and_its_gradients(model_type):
     processor = PatchGroundingProcessor(make_processor(model_type))
     model = make_model(model_type, processor.tokenizer).eval()
@@ -96,7 +99,7 @@ def test_the_loss_by_loops_and_its_gradients(model_type):
     loss.backward()
     learning = {name for name, weight in model.named_parameters() if weight.grad is not None and weight.grad.any()}
     seen = any("vision" in name or "visual" in name or "tower" in name for name in learning)
-    assert seen == (model_type not in ("apertus1p5", "chameleon", "emu3"))  # whose image tokens are codes
+    assert seen == (model_type not in CODES)
     assert model.get_input_embeddings().weight.grad.any()
     assert not any("self_attn" in name and "language_model" in name for name in learning)
 
