@@ -197,7 +197,6 @@ def test_intervals_are_over_images():
     found = measure_one_region()
     summary = found.summary()
     images, place = np.unique(found.image_ids, return_inverse=True)
-    summary = found.summary()
     for measure, values in found.measures.items():
         sums = np.zeros((len(images), len(found.maps)))
         np.add.at(sums, place, values)

@@ -4,9 +4,9 @@
 A class takes part by its line in CASES.
 """
 
+import fnmatch
 import inspect
 import unittest
-from fnmatch import fnmatch
 from typing import Any, NamedTuple
 
 import torch
@@ -335,7 +335,7 @@ class CommonTests(ModelTesterMixin):
         self.all_model_classes = (self.case.model_class,)
         self.additional_model_inputs = self.model_tester.region_inputs
         for pattern, reason in {**self.case.skips, **self.model_tester.skips}.items():
-            if fnmatch(self._testMethodName, pattern):
+            if fnmatch.fnmatch(self._testMethodName, pattern):
                 self.skipTest(reason)
 
     def _prepare_for_class(self, inputs_dict, model_class, return_labels=False):
@@ -349,10 +349,20 @@ class CommonTests(ModelTesterMixin):
         return inputs
 
 
+# Heads have the attention and the loading of their base model, which is tested in all number formats.
+OF_BASE_MODELS = ("test_eager_matches_sdpa_inference_*_[bf]*16_*", "test_bc_torch_dtype")
+
+
+def left_out(model_class):
+    """The tests that a class does not have, as attributes without a value."""
+    names = [name for pattern in OF_BASE_MODELS for name in fnmatch.filter(dir(CommonTests), pattern)]
+    return dict.fromkeys(names if head_of(model_class) else ())
+
+
 for case in CASES:
     name = f"{case.model_class.__name__}Test{case.variant and '_' + case.variant}"
     bases = (CommonTests, unittest.TestCase)
-    globals()[name] = type(name, bases, {"case": case, "__module__": __name__})
+    globals()[name] = type(name, bases, {"case": case, "__module__": __name__, **left_out(case.model_class)})
     del name
 
 

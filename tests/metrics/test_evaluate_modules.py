@@ -3,8 +3,6 @@
 
 import json
 import random
-import subprocess
-import sys
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -18,6 +16,7 @@ from grounded_attention.tasks.referring_expressions import is_right
 from grounded_attention.tasks.score_modules import SCORES, VGP_LABELS
 from grounded_attention.training.publish.score_folders import write_scores
 from tests.helpers.plain_overlap import plain_iou
+from tests.helpers.warm_python import run_python
 from tests.metrics.score_formulations import ANSWERS, by_hand, drawn, leave_one_out, random_questions
 
 ROOT = Path(__file__).parents[2]
@@ -204,14 +203,7 @@ def test_a_pushed_score_loads_by_its_name(loopback_hub, tmp_path):
     loopback_hub.state.set_files("spaces", "org/other", {"main.py": blob}, "an app")
     environment = {**loopback_hub.environment(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
     calls = ["org/found-boxes", "org/found-boxes", "org/other", "org/found-boxes --licence mit"]
-    done = subprocess.run(
-        [sys.executable, "-c", PUSHED, *calls],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
+    done = run_python(PUSHED, calls, cwd=tmp_path, env=environment, timeout=200)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.splitlines()[-1] == "[0, 0, 2, 2] {'box_accuracy': 0.5, 'box_count': 2}"
     assert "--licence" in done.stderr
