@@ -198,3 +198,47 @@ def test_perplexity_is_that_of_each_token_given_those_before(file):
     assert benchmark.perplexity(model, tokenizer, sentences) == pytest.approx(
         math.exp(sum(lost) / len(lost)), rel=1e-4
     )
+
+
+def canned(right):
+    """What the commands print, of a model that is right in this share of everything."""
+    box = {"pointing": right, "accuracy": right / 2, "count": 50}
+    return {
+        "heads": {"boxes": [box, {**box, "pointing": right / 4}]},
+        "vqa": {"validation": {"vqa_accuracy": right, "generated_count": 20}},
+        "evidence": {"scenes": {"evidence_score": {"value": right / 10, "count": 10}}},
+        "perplexity": 80 + right,
+    }
+
+
+def test_each_method_goes_on_from_the_start_with_each_seed(file, tmp_path, monkeypatch):
+    runs = {}
+
+    def train(folder, settings):
+        runs[folder.name] = dict(each.split("=", 1) for each in settings)
+        method = runs[folder.name]["methods"].strip("[]")
+        (folder / method).mkdir(parents=True)
+        (folder / method / "adapter_config.json").touch()
+
+    def measure(folder, options):
+        return canned(0.1 * int(folder.parent.name[-1]) if folder.name != "start" else 0.0)
+
+    (tmp_path / "scenes.json").touch()
+    for name, stub in {"train": train, "measure": measure, "DATA": tmp_path}.items():
+        monkeypatch.setattr(benchmark, name, stub)
+    monkeypatch.setattr(benchmark, "find_language_model", lambda: file)
+    monkeypatch.setattr(benchmark, "make_start", lambda options: options.output / "start")
+    options = benchmark.build_parser().parse_args(["--seeds", "2", "--steps", "7", "--output", str(tmp_path / "out")])
+    printed = benchmark.compare(options)
+    assert set(runs) == {f"{name}_{seed}" for name in ("none", "direct", "random") for seed in (1, 2)}
+    for name, settings in runs.items():
+        assert settings["model.source"] == str(tmp_path / "out/start")
+        assert settings["seed"] == name[-1] and settings["training.max_steps"] == "7"
+        assert settings["methods"] == ("[none]" if name.startswith("none") else "[direct]")
+        assert settings.get("supervision.labels") == ("random" if name.startswith("random") else None)
+    rows = {line.split("|")[1].strip(): line.split("|")[2:-1] for line in printed.splitlines() if line.startswith("|")}
+    assert set(rows) >= {"start", "none", "direct", "random"}
+    pointing, box, vqa, evidence, text = (cell.split()[0] for cell in rows["direct"][1:])
+    assert [float(each) for each in (pointing, box, vqa, evidence)] == pytest.approx([3.8, 7.5, 15.0, 1.5], abs=0.06)
+    assert float(text) == pytest.approx(80.15, abs=0.06)
+    assert (tmp_path / "out/table.md").read_text().splitlines()[0] == printed.splitlines()[0]
