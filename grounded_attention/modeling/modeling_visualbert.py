@@ -299,10 +299,10 @@ class VisualBERTModel(TextFirstPooling, VisualBERTPreTrainedModel):
             attention_kwargs["attention_queries"] = locate_queries(grounding_queries, text_length)
         columns = torch.cat([text_mask, region_mask], dim=1)
         if self.additional_layer is None:
-            packing = find_packing(columns, self.config.unpad, attends=True)
+            packing = find_packing(columns, self.config.unpad)
             sequence_output = self._encode(embedding_output, columns, packing, **attention_kwargs)
         else:
-            packing = find_packing(text_mask, self.config.unpad, attends=True)
+            packing = find_packing(text_mask, self.config.unpad)
             text_states = self._encode(embedding_output[:, :text_length], text_mask, packing, **attention_kwargs)
             states = torch.cat([text_states, embedding_output[:, text_length:]], dim=1)
             mask = create_bidirectional_mask(config=self.config, inputs_embeds=states, attention_mask=columns)

@@ -428,7 +428,7 @@ class VLBertModel(VLBertPreTrainedModel):
         columns = torch.cat([text_mask, region_mask, end_mask], dim=1)
         # Both are found here: in between, torch.compile would cut its graph behind the mask of the back end and fail.
         packed_regions = find_packing(region_mask, self.config.unpad)
-        packing = find_packing(columns, self.config.unpad, attends=True)
+        packing = find_packing(columns, self.config.unpad)
         region_visual_embeds = apply_packed(self.region_encoder, packed_regions, region_features, region_boxes)
         text_visual_embeds = self.embeddings.get_visual_context(region_visual_embeds, region_mask)
         text_visual_embeds = text_visual_embeds.expand(-1, text_length, -1)

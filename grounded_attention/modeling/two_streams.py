@@ -103,7 +103,7 @@ class TwoStreams:
         names = layer_names(config.grounding_calls)
         self.reporting = set(names if layers is None else [names[layer] for layer in layers])
         visible = {TEXT: text_mask, REGIONS: show_one_column(region_mask)}
-        self.packing = {stream: find_packing(mask, config.unpad, True) for stream, mask in visible.items()}
+        self.packing = {stream: find_packing(mask, config.unpad) for stream, mask in visible.items()}
         embedded = {TEXT: text, REGIONS: regions}
         self.masks = {}
         # Of both directions, for all layers: FlashAttention's own masks are of the queries' stream.

@@ -28,13 +28,6 @@ class Packing(NamedTuple):
     places: Tensor  # (M,): their indices in the batch flattened to `(B * N)`, ascending
     batch_size: int  # B
     length: int  # N
-    starts: Tensor | None = None  # (B + 1,) int32, for attention: how many valid columns are before each row
-
-    @property
-    def row_lengths(self) -> Fields:
-        """FlashAttention's arguments for packed states; rows are no longer than N, so no value is waited for."""
-        starts = {"cu_seq_lens_q": self.starts, "cu_seq_lens_k": self.starts}
-        return {**starts, "max_length_q": self.length, "max_length_k": self.length}
 
     def pack(self, states: Tensor) -> Tensor:
         """The valid columns of `(B, N, ...)` as `(1, M, ...)`."""
@@ -54,8 +47,8 @@ class Packing(NamedTuple):
         return states
 
 
-def find_packing(mask: Tensor | None, wanted: bool = True, attends: bool = False) -> Packing | None:
-    """Finds the packing of a mask; `attends` says that attention reads it."""
+def find_packing(mask: Tensor | None, wanted: bool = True) -> Packing | None:
+    """Finds the packing of a mask."""
     # An exported graph has no data-dependent sizes, so it computes with padding. torch 2.6 has no `is_exporting`.
     exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
     if mask is None or not wanted or exporting():
@@ -64,10 +57,7 @@ def find_packing(mask: Tensor | None, wanted: bool = True, attends: bool = False
     # In a graph both sizes are unknown, so it packs a batch without padding too.
     if not torch.compiler.is_compiling() and len(places) == mask.numel():
         return None
-    starts = None
-    if attends:
-        starts = nn.functional.pad(mask.bool().sum(1).cumsum(0, dtype=torch.int32), (1, 0))
-    return Packing(places, *mask.shape, starts=starts)
+    return Packing(places, *mask.shape)
 
 
 def apply_packed(function: Callable[..., Tensor], packing: Packing | None, *states: Any) -> Tensor:
@@ -134,7 +124,8 @@ def attend(
     supervised = name.startswith("supervised_")  # reads rows at their padded positions
     takes_packed = isinstance(mask, Tensor) and mask.dim() == 2  # FlashAttention and kernels
     if takes_packed and query_packing is not None and query_packing is key_packing and not supervised:
-        kwargs |= query_packing.row_lengths
+        kwargs |= packed_lengths(mask, mask.shape[1])
+        kwargs["cu_seq_lens_q"] = kwargs["cu_seq_lens_k"]
         mask = query_packing = key_packing = None
     heads = []
     for states, packing in ((query, query_packing), (key, key_packing), (value, key_packing)):
@@ -180,11 +171,14 @@ def attend_packed_keys(
 
 
 def packed_lengths(mask: Tensor, length: int) -> Fields:
-    """FlashAttention's arguments for rows of `length` queries, and of the keys that the mask (B, K) leaves."""
+    """FlashAttention's arguments for rows of `length` queries, and of the keys that the mask (B, K) leaves.
+
+    A row has K keys at most; the length of the longest one would have to be waited for.
+    """
     keys = mask.bool().sum(dim=1, dtype=torch.int32)
     counts = {"cu_seq_lens_q": torch.full_like(keys, length), "cu_seq_lens_k": keys}
     starts = {name: nn.functional.pad(each.cumsum(0, dtype=torch.int32), (1, 0)) for name, each in counts.items()}
-    return {**starts, "max_length_q": length, "max_length_k": int(keys.max())}
+    return {**starts, "max_length_q": length, "max_length_k": mask.shape[1]}
 
 
 class StreamAttention(nn.Module):

@@ -166,8 +166,8 @@ def _observe(
     sinks: Tensor | None = None,
 ) -> SupervisedAttention:
     asked = [each for each in queries if each is not None]
-    if states and not share and not mean and len(asked) == len(queries) and not torch.compiler.is_compiling():
-        plan = (plans or RowPlans()).find(asked, query.shape[2], key.shape[2], mask, causal, whole_rows=False)
+    if plans and states and not (share or mean or None in queries or torch.compiler.is_compiling()):
+        plan = plans.find(asked, query.shape[2], key.shape[2], mask, causal, whole_rows=False)
         unread = UnreadRows(query, key, plan, scaling, softcap)
         if unread.room() > 1:
             return SupervisedAttention(unread, None, call)

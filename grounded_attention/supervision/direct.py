@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Direct attention supervision: each head of each layer classifies what a word or a region refers to."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from grounded_attention.utils.named_types import Batch, Fields
@@ -69,10 +68,9 @@ class DirectSupervision(AttentionMethod):
         return {**arguments, **query_arguments(self.targets(batch), batch)}
 
     def read_layers(self, outputs: Any) -> dict[str, list[LayerReport]]:
-        reports: list[Sequence[LayerReport | None]] = [layer.reports for layer in observed_layers(outputs)]
-        if self.heads is None and self.pairs is None:
-            together = [*read_together(each for each in reports if isinstance(each, UnreadRows))]
-            reports = [*together, *(each for each in reports if not isinstance(each, UnreadRows))]
+        reports: Any = [layer.reports for layer in observed_layers(outputs)]
+        if self.heads is self.pairs is None and all(isinstance(each, UnreadRows) for each in reports):
+            reports = read_together(reports)
         layers = {}
         for name, *read in zip(self.directions, *reports, strict=False):
             layers[name] = self._select_heads([each for each in read if each is not None])

@@ -8,7 +8,8 @@ Shape letters: B batch, H heads, N query positions, M key positions, Q queried r
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import torch
@@ -30,24 +31,17 @@ class Places(NamedTuple):
     flat: Tensor  # (sum of all B * Q,) int64, b * N + position, the queries in order
     shapes: list[torch.Size]  # (B, Q) of each query
 
-    def read_layers(self, layers: Sequence[Tensor]) -> list[Tensor]:
-        """(B, H, N, d) of each of L layers -> (L, B, H, Q, d) of each query, with one copy of all rows."""
-        by_position = torch.stack([states.transpose(1, 2) for states in layers])
-        chosen = by_position.flatten(1, 2).index_select(1, self.flat)
-        parts = zip(chosen.split([each.numel() for each in self.shapes], 1), self.shapes, strict=True)
-        return [part.unflatten(1, each).transpose(2, 3) for part, each in parts]
-
     def read(self, states: Tensor) -> list[Tensor]:
-        """(B, H, N, d) -> (B, H, Q, d) of each query."""
-        batch, heads, length, width = states.shape
-        by_position = states.transpose(1, 2)
+        """(B, H, N, d) -> (B, H, Q, d) of each query; or both with L layers in front."""
+        by_position = states.transpose(-3, -2)
         if not by_position.is_contiguous():
+            heads, width = states.shape[1::2]
             return [states.gather(2, each[:, None, :, None].expand(-1, heads, -1, width)) for each in self.positions]
         # All numbers of a position are one row here: whole rows are copied, which is several times as fast on a CPU,
         # and the gradients of all queries are added to the states at once.
-        chosen = by_position.reshape(batch * length, heads * width).index_select(0, self.flat)
-        parts = zip(chosen.split([each.numel() for each in self.shapes]), self.shapes, strict=True)
-        return [part.view(*each, heads, width).transpose(1, 2) for part, each in parts]
+        chosen = by_position.flatten(-4, -3).index_select(-3, self.flat)
+        parts = zip(chosen.split([each.numel() for each in self.shapes], -3), self.shapes, strict=True)
+        return [part.unflatten(-3, each).transpose(-3, -2) for part, each in parts]
 
 
 class RowPlan(NamedTuple):
@@ -125,9 +119,9 @@ def _find_places(positions: Sequence[Tensor], length: int) -> Places:
     return Places(positions, flat, [each.shape for each in positions])
 
 
-@dataclass(frozen=True, eq=False)
-class UnreadRows(Sequence[RowStates]):
-    """The states of each query of a layer, which [`read_together`] reads together with those of other layers.
+@dataclass
+class UnreadRows:
+    """The states of each query of a layer, which [`read_together`] reads for all layers at once.
 
     Not a tuple: what converts or moves the tensors of outputs leaves these alone, because most rows are not read.
     """
@@ -137,56 +131,33 @@ class UnreadRows(Sequence[RowStates]):
     plan: RowPlan
     scaling: float
     softcap: float | None
-
-    def __len__(self) -> int:
-        return len(self.plan.masks)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.read()[index]
+    requires_grad = True  # without a gradient `room` is 0
 
     def __iter__(self) -> Iterator[RowStates]:
-        return iter(self.read())
-
-    @property
-    def requires_grad(self) -> bool:
-        """Whether what is read has a gradient."""
-        return self.query.requires_grad
-
-    def read(self) -> list[RowStates]:
-        """The states of each query."""
         read = zip(self.plan.rows.read(self.query), self.plan.columns.read(self.key), self.plan.masks, strict=True)
-        return [RowStates(rows, keys, self.scaling, mask, self.softcap) for rows, keys, mask in read]
-
-    def fits(self, other: "UnreadRows") -> bool:
-        """Whether both can be read together."""
-        if self.plan is not other.plan or (self.scaling, self.softcap) != (other.scaling, other.softcap):
-            return False
-        return self.query.shape == other.query.shape and self.key.shape == other.key.shape
+        for rows, keys, mask in read:
+            yield RowStates(rows, keys, self.scaling, mask, self.softcap)
 
     def room(self) -> int:
-        """How many layers are read at once; 0 if the rows are few of many, or large: then each layer is read alone."""
+        """How many layers are read at once; 0 if most positions are not read: then each layer is read alone."""
         read = len(self.plan.rows.flat) + len(self.plan.columns.flat)
         whole = self.query.shape[2] + self.key.shape[2]
-        if not self.requires_grad or 2 * read < len(self.query) * whole:
+        if not self.query.requires_grad or 2 * read < len(self.query) * whole:
             return 0
         return layers_at_once(self.query.numel() + self.key.numel(), self.key.device)
 
 
+def _kind(layer: UnreadRows) -> tuple[Any, ...]:
+    return id(layer.plan), layer.query.shape, layer.scaling, layer.softcap
+
+
 def read_together(layers: Iterable[UnreadRows]) -> Iterator[list[RowStates]]:
-    """Reads layers; yields the states of each query, (L, B, H, Q, d), for each group of layers that fit together."""
-    group: list[UnreadRows] = []
-    for layer in layers:
-        if group and (len(group) == group[0].room() or not group[0].fits(layer)):
-            yield _read_group(group)
-            group = []
-        group.append(layer)
-    if group:
-        yield _read_group(group)
-
-
-def _read_group(group: Sequence[UnreadRows]) -> list[RowStates]:
-    plan = group[0].plan
-    rows = plan.rows.read_layers([layer.query for layer in group])
-    keys = plan.columns.read_layers([layer.key for layer in group])
-    read = zip(rows, keys, plan.masks, strict=True)
-    return [RowStates(each, at, group[0].scaling, mask, group[0].softcap) for each, at, mask in read]
+    """Reads layers; yields the states of each query, (L, B, H, Q, d), of as many layers as have room."""
+    for _, alike in groupby(layers, _kind):
+        group = [*alike]
+        room = group[0].room()
+        for start in range(0, len(group), room):
+            some = group[start : start + room]
+            query = torch.stack([layer.query.transpose(1, 2) for layer in some]).transpose(2, 3)
+            key = torch.stack([layer.key.transpose(1, 2) for layer in some]).transpose(2, 3)
+            yield [*replace(group[0], query=query, key=key)]

@@ -5,14 +5,15 @@ import json
 import sys
 import types
 from argparse import Namespace
-from itertools import pairwise
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from benchmarks import gpu as benchmark
 from benchmarks import gpu_decoders, measuring
 from grounded_attention.modeling import VLBertConfig
+from tests.helpers.packed_kernel import packed_kernel
 
 TINY = Namespace(device="cpu", batch=3, vgp_batch=3, rounds=2, steps=1, filled=0)
 
@@ -38,47 +39,36 @@ def test_when_the_time_is_over_a_line_says_what_was_not_run(monkeypatch, capsys)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert benchmark.main(["--parts", "VGP", "decoder", "--seconds", "0.001"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    unmeasured = [line for line in lines if line.endswith(benchmark.TIME_OVER)]
-    ways = [way.name for way in benchmark.available(benchmark.WAYS) if "VGP" in way.tasks]
-    for name in (*ways, "decoder"):
-        assert any(line.startswith(name) for line in unmeasured)
+    for way in ("SDPA", "SDPA, model compiled", "decoder"):
+        assert f"{way:<{benchmark.NAME}}{benchmark.TIME_OVER}" in lines
+
+
+def loss_of(way):
+    training = benchmark.Training("VGP", way, TINY)
+    training.model.eval()
+    return training.loss(half=False).detach()
 
 
 @pytest.mark.usefixtures("fresh_compiler")
 def test_compiled_blocks_compute_what_others_do():
     """On a CPU they are traced. Whole models, and batches of other sizes, are compiled in tests/conformance."""
-    losses = []
-    for compiled in ("blocks", ""):
-        training = benchmark.Training("VGP", benchmark.Way("way", compiled=compiled, method="direct"), TINY)
-        training.model.eval()
-        losses.append(training.loss(half=False).detach())
-    torch.testing.assert_close(*losses)
+    direct = benchmark.Way("way", method="direct")
+    assert_close(loss_of(direct._replace(compiled="blocks")), loss_of(direct))
 
 
 def test_packed_rows_attend_to_their_own_row(monkeypatch):
     """`varlen` without its kernel, which needs a GPU: the loss is that of SDPA."""
-    shapes = []
+    packed = packed_kernel([])
 
-    def kernel(query, key, value, starts, ends, *, max_q, max_k, scale):
-        assert max_q == max_k >= int(starts.diff().max())
-        shapes.append(query.shape)
-        rows = [slice(first, last) for first, last in pairwise(starts.tolist())]
-        parts = [[each[row].transpose(0, 1) for each in (query, key, value)] for row in rows]
-        attended = [torch.nn.functional.scaled_dot_product_attention(*part, scale=scale) for part in parts]
-        return torch.cat([each.transpose(0, 1) for each in attended])
+    def kernel(*states, max_q, max_k, scale):
+        states, starts = states[:3], states[3:]
+        by_head = [each.transpose(0, 1)[None] for each in states]
+        lengths = dict(zip(("cu_seq_lens_q", "cu_seq_lens_k"), starts, strict=True))
+        return packed(None, *by_head, None, **lengths, max_length_q=max_q, max_length_k=max_k, scaling=scale)[0][0]
 
-    varlen = types.ModuleType("varlen")
-    varlen.varlen_attn = kernel
+    varlen = types.SimpleNamespace(varlen_attn=kernel)
     monkeypatch.setitem(sys.modules, "torch.nn.attention.varlen", varlen)
-    losses = []
-    for back_end in ("sdpa", benchmark.VARLEN):
-        training = benchmark.Training("VGP", benchmark.Way("way", back_end), TINY)
-        training.model.eval()
-        losses.append(training.loss(half=False).detach())
-    torch.testing.assert_close(*losses)
-    batch = training.inputs
-    valid = batch["attention_mask"].sum() + batch["region_attention_mask"].sum() + len(batch["attention_mask"])
-    assert {shape[0] for shape in shapes} == {int(valid)}
+    assert_close(loss_of(benchmark.Way("way", benchmark.VARLEN)), loss_of(benchmark.UNPADDED))
 
 
 def test_only_the_parts_that_are_asked_for(monkeypatch, capsys):

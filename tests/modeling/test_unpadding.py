@@ -4,8 +4,6 @@
 import pytest
 import torch
 from torch import nn
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from grounded_attention.families import FAMILIES
 from grounded_attention.modeling import VLBertConfig, VLBertForPreTraining, VLBertForVGP, VLBertModel
@@ -13,7 +11,6 @@ from grounded_attention.modeling.unpadding import apply_packed, find_packing
 from grounded_attention.supervision import get_method, supervised_implementation
 from tests.helpers.closeness import assert_close
 from tests.helpers.exported import draw_inputs, model_inputs, tiny_model
-from tests.helpers.packed_kernel import packed_kernel
 from tests.helpers.padded_inputs import lengths_mask, padded_inputs
 
 B = 4
@@ -318,19 +315,3 @@ def test_words_of_text_only_rows_have_a_mean_of_their_own(family):
     assert_close(model(**inputs).loss, expected)
     for unpad in (True, False):
         assert_close(run(model.train(), inputs, unpad)[0], expected)
-
-
-@pytest.mark.parametrize("pattern", ["ragged", "text alone beside images", "every row short"])
-def test_flash_attention_gets_packed_rows(pattern, monkeypatch):
-    """No layer pads and finds the padding again, which would make a GPU wait for the longest row in each."""
-    batch = make_batch(pattern)
-    expected = run(make_model(), batch, unpad=True)
-    calls = []
-    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._local_mapping, "someone/kernel", packed_kernel(calls))
-    own_mask = ALL_MASK_ATTENTION_FUNCTIONS["flash_attention_2"]
-    monkeypatch.setitem(ALL_MASK_ATTENTION_FUNCTIONS._global_mapping, "someone/kernel", own_mask)
-    model = make_model()
-    model.config._attn_implementation_internal = "someone/kernel"
-    assert_close(run(model, batch, unpad=True), expected)
-    assert len(calls) == 3
-    assert len({place for *_, place in calls}) == 1  # counted once a pass

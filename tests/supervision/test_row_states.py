@@ -101,11 +101,11 @@ def test_small_layers_report_states_and_large_ones_attention(monkeypatch):
     method = get_method("direct", directions=["text_to_region"])
     inputs = embeddings()
     small = model(inputs_embeds=inputs, **method.forward_kwargs(batch)).attentions
-    numbers = small[0].reports[0].size()
+    numbers = next(iter(small[0].reports)).size()
     monkeypatch.setattr(row_states, "JOINED_NUMBERS", 2 * numbers - 1)  # no two layers fit
     large = model(inputs_embeds=inputs, **method.forward_kwargs(batch)).attentions
     for states, attention in zip(small, large, strict=True):
-        assert isinstance(states.reports[0], RowStates)
+        assert isinstance(next(iter(states.reports)), RowStates)
         assert attention.pairs[0] is attention.reports[0]
         assert_close(states.pairs[0], attention.pairs[0])
 
