@@ -3,6 +3,7 @@
 
 import io
 import re
+import sys
 import tarfile
 import tomllib
 from pathlib import Path
@@ -58,3 +59,11 @@ def test_another_environment_shares_every_other_constraint(environment):
 @pytest.mark.parametrize("environment", [oldest, newest])
 def test_the_listed_tests_exist(environment):
     assert all((ROOT / path.partition("::")[0]).is_file() for path in environment.TESTS)
+
+
+def test_versions_of_another_environment_are_compared(tmp_path):
+    other = tmp_path / "python"
+    other.write_text("#!/bin/sh\necho 5.4.0 1.0 0.22 0.4\n")
+    other.chmod(0o755)
+    assert newest.same_versions(sys.executable)
+    assert not newest.same_versions(other)
