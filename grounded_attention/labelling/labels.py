@@ -43,7 +43,7 @@ _PHRASE = {
     "boxes": pa.list_(pa.list_(pa.float32())),
     "scores": pa.list_(pa.float32()),
 }
-SCHEMA = pa.schema(
+SCHEMA: pa.Schema = pa.schema(
     {
         "caption_id": pa.string(),
         "image_id": pa.string(),
