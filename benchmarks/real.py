@@ -339,6 +339,8 @@ def compare(options: argparse.Namespace) -> str:
     found = {"start": [numbers_of(measure(start, options))], **found}
     table = f"{make_table(found)}\n\nPerplexity of the language model alone: {alone:.1f}"
     (options.output / "table.md").write_text(f"{table}\n", encoding="utf-8")
+    if options.json:
+        return json.dumps({"models": found, "perplexity": alone})
     return f"{table}\nwritten: {options.output}/table.md"
 
 
@@ -353,6 +355,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--questions", type=positive, default=96, metavar="N", help="questions of VQA (default: 96)")
     add("--scenes", type=positive, default=32, metavar="N", help="scenes whose captions show heads (default: 32)")
     add("--evidence", type=positive, default=48, metavar="N", help="questions of the evidence score (default: 48)")
+    add("--json", action="store_true", help="print all numbers as JSON")
     return parser
 
 

@@ -60,6 +60,7 @@ EXTRAS = {
     "space": ("gradio",),
     "serve": ("fastapi", "uvicorn"),
     "ray": ("ray",),
+    "real": ("gguf",),
     "docs": ("sphinx", "furo", "myst_parser", "sphinx_copybutton"),
 }
 _EXTRA_OF = {module: extra for extra, modules in EXTRAS.items() for module in modules}
