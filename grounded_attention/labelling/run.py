@@ -24,10 +24,11 @@ from grounded_attention.dataset_scripts.files.manifests import (
     refuse_strays,
     sha256,
 )
-from grounded_attention.dataset_scripts.regions.extraction_run import join_processes
+from grounded_attention.dataset_scripts.regions.extraction_run import ON_ERROR, join_processes
 from grounded_attention.tasks.caption_rows import KEPT, to_rows
 from grounded_attention.utils.named_types import AnyPath, Columns, Fields, Row, Size
 from grounded_attention.utils.open_images import open_image
+from grounded_attention.utils.plain_text import check_one_of
 from grounded_attention.utils.processes import folder_lock
 from grounded_attention.utils.whole_files import delete_folder, make_folder
 
@@ -175,6 +176,9 @@ class LabelCaptions(Job):
         on_error: str = "refuse",
     ) -> None:
         super().__init__(load)
+        check_one_of(on_error, ON_ERROR, "on_error=")
+        if batch_size < 1:
+            raise ValueError(f"batch_size={batch_size}: expected 1 or more")
         self.phrases = phrases
         self.image_path = image_path
         self.selection = selection or Selection()

@@ -148,7 +148,7 @@ class UnreadRows:
 
 
 def _kind(layer: UnreadRows) -> tuple[Any, ...]:
-    return id(layer.plan), layer.query.shape, layer.scaling, layer.softcap
+    return id(layer.plan), layer.query.shape, layer.key.shape, layer.scaling, layer.softcap
 
 
 def read_together(layers: Iterable[UnreadRows]) -> Iterator[list[RowStates]]:

@@ -107,6 +107,19 @@ def test_scores_of_two_models_are_refused(whole):
         read_scores([])
 
 
+@pytest.mark.parametrize(
+    "make, wrong",
+    [
+        (lambda: job_models.ExtractRegions(job_models.Extractor, on_error="ignore"), "on_error='ignore'"),
+        (lambda: job_models.LabelCaptions(job_models.Grounder, None, on_error=None), "on_error=None"),
+        (lambda: job_models.LabelCaptions(job_models.Grounder, None, batch_size=-1), "batch_size=-1"),
+    ],
+)
+def test_wrong_options_are_refused_before_any_row(make, wrong):
+    with pytest.raises(ValueError, match=wrong):
+        make()
+
+
 def test_two_pictures_of_one_id_are_refused():
     columns = dataset(2).to_dict()
     columns["image_id"] = ["same", "same"]

@@ -134,6 +134,20 @@ def test_arguments_that_are_used_again_keep_few_plans(made):
     assert len(plans._known) <= row_plans._MOST_PLANS < len(made)
 
 
+def test_layers_with_other_numbers_of_key_heads_are_read_apart():
+    """Full layers may have fewer key heads than those with windows (Gemma 4), and the same plan."""
+    plans = RowPlans()
+    rows = torch.arange(LENGTH).expand(2, -1)
+    plan = plans.find([(rows, rows)], LENGTH, LENGTH, None, True, whole_rows=False)
+    generator = torch.Generator().manual_seed(0)
+    layers = []
+    for groups in (2, 2, 1, 2):
+        states = torch.randn(2, LENGTH, 4 + groups, 8, generator=generator).transpose(1, 2).requires_grad_()
+        layers.append(row_plans.UnreadRows(states[:, :4], states[:, 4:], plan, 0.3, None))
+    found = [(*states.rows.shape[:1], states.keys.shape[2]) for [states] in row_plans.read_together(layers)]
+    assert found == [(2, 2), (1, 1), (1, 2)]
+
+
 @pytest.mark.parametrize("width", [1, 2, 7, 15, 16, 17])
 def test_few_columns_are_normalized_as_many(width):
     """Fewer columns than a vector register has numbers are computed in another order of memory."""

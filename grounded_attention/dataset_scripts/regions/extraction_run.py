@@ -24,6 +24,7 @@ from grounded_attention.dataset_scripts.files.image_files import ImageFile
 from grounded_attention.dataset_scripts.files.jobs import Job
 from grounded_attention.utils.named_types import AnyPath, Fields, Row
 from grounded_attention.utils.open_images import open_image
+from grounded_attention.utils.plain_text import check_one_of
 from grounded_attention.utils.progress import is_quiet
 
 from .rows import ARRAY_TYPES, HEAD_TYPES, Regions
@@ -34,6 +35,7 @@ from .writer import MAX_PROBLEMS, RegionTableWriter, ShardWriter, finished_table
 BATCHES_PER_GROUP = 4
 # The default of ten minutes is too short for a long list of images.
 PROCESS_TIMEOUT = timedelta(days=7)
+ON_ERROR = ("refuse", "skip")
 
 
 Group = list[tuple[Row, "Future[Any]"]]
@@ -61,6 +63,7 @@ def extract_table(
     progress: bool = True,
 ) -> Fields | None:
     """Writes the regions of images into a region table. The same call continues an interrupted run."""
+    check_one_of(on_error, ON_ERROR, "on_error=")
     state = join_processes()
     folder = Path(output)
     provenance = _provenance(images, extractor, source)
@@ -158,6 +161,7 @@ class ExtractRegions(Job):
         workers: int = 4,
     ) -> None:
         super().__init__(load)
+        check_one_of(on_error, ON_ERROR, "on_error=")
         self.open_image = open_image
         self.on_error = on_error
         self.workers = workers
