@@ -39,6 +39,7 @@ class ScoreHeads(Job):
         merged_box (`bool`, *optional*, defaults to `False`): which regions are right, see [`audit`].
     """
 
+    texts = ("image_id",)
     schema = pa.schema(
         {
             **dict.fromkeys(("group", "image_id"), pa.string()),

@@ -165,6 +165,7 @@ class LabelCaptions(Job):
     """
 
     schema = SCHEMA
+    texts = ("caption_id", "image_id", "text")
 
     def __init__(
         self,

@@ -120,6 +120,17 @@ def test_wrong_options_are_refused_before_any_row(make, wrong):
         make()
 
 
+@pytest.mark.parametrize("name", ["regions", "labels", "scores"])
+def test_rows_without_an_id_are_refused_by_row_and_column(name):
+    columns = dataset(3).to_dict()
+    columns["image_id"][1] = None
+    with pytest.raises(ValueError, match="row 1 of the batch: column image_id: found None"):
+        JOBS[name](columns)
+    del columns["image_id"]
+    with pytest.raises(ValueError, match="row 0 of the batch: column image_id: the columns are caption_id"):
+        JOBS[name](columns)
+
+
 def test_two_pictures_of_one_id_are_refused():
     columns = dataset(2).to_dict()
     columns["image_id"] = ["same", "same"]

@@ -22,9 +22,11 @@ class Job(ABC):
 
     Attributes:
         schema (`pyarrow.Schema`): the columns that come out, the same for every batch.
+        texts (`tuple[str, ...]`): columns of texts that every row needs.
     """
 
     schema: ClassVar[pa.Schema]
+    texts: ClassVar[tuple[str, ...]] = ()
     _made: Any = None
 
     def __init__(self, load: Callable[[], Any]) -> None:
@@ -50,6 +52,11 @@ class Job(ABC):
 
     def table(self, rows: Sequence[Row], advance: Callable[[], object] | None = None) -> pa.Table:
         """The rows that come out of some rows; `advance` is called after each of these."""
+        for place, row in enumerate(rows):
+            for name in self.texts:
+                if not isinstance(row.get(name), str):
+                    has = f"found {row[name]!r}" if name in row else f"the columns are {', '.join(row)}"
+                    raise ValueError(f"row {place} of the batch: column {name}: {has}, expected a text")
         found: list[Row] = []
         for of_row in self.work(rows):
             found += of_row

@@ -151,6 +151,7 @@ class ExtractRegions(Job):
         workers (`int`, *optional*, defaults to 4): threads that open pictures.
     """
 
+    texts = ("image_id",)
     schema = pa.schema({**HEAD_TYPES, **ARRAY_TYPES, "problem": pa.string()})
 
     def __init__(
