@@ -201,7 +201,7 @@ class LabelCaptions(Job):
         if not self.made.reads_images:
             return [None] * len(batch)
         if self.image_path is None:
-            return [pool.submit(open_image, row["image"]) for row in batch]
+            return [pool.submit(open_image, row.get("image")) for row in batch]
         paths = [self.image_path(row) for row in batch]
         reading = {path: pool.submit(open_image, path) for path in dict.fromkeys(paths)}
         return [reading[path] for path in paths]

@@ -42,8 +42,8 @@ SCHEMA = pa.schema(_TYPES)
 class ReadAnswers(Job):
     """Reads where a model looks for each word of prompts and given answers: the job of [`look_table`], for any engine.
 
-    In: rows as for [`look_many`]; those without a picture or an answer are left out. Out: the rows of [`look_table`],
-    one for each word; `row` is that of the row, if it has such a column.
+    In: rows as for [`look_many`]; those with no picture, or none in the column of answers, are left out. Out: the rows
+    of [`look_table`], one for each word; `row` is that of the row, if it has such a column.
 
     Args:
         load (`Callable[[], ManyLooks]`): makes, in a process, the model with its heads.
@@ -61,6 +61,8 @@ class ReadAnswers(Job):
     def work(self, rows: Sequence[Row]) -> Iterator[Iterable[Row]]:
         asked = []
         for place, row in enumerate(rows):
+            if not row.keys() & {"image", "images"}:
+                raise ValueError(f"row {place} of the batch has no image or images; the columns are {', '.join(row)}")
             answer = None
             if self.answers is not None:
                 if self.answers not in row:

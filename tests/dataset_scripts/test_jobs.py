@@ -101,9 +101,9 @@ def test_scores_of_two_models_are_refused(whole):
     other = whole["scores"].to_pylist()
     other[0] = {**other[0], "counted": other[0]["counted"].replace("0.", "0.1", 1)}
     assert other[0] != whole["scores"].to_pylist()[0]
-    with pytest.raises(ValueError, match="2 models"):
+    with pytest.raises(ValueError, match="2 kinds of models"):
         read_scores([*whole["scores"].to_pylist(), *other])
-    with pytest.raises(ValueError, match="0 models"):
+    with pytest.raises(ValueError, match="0 kinds of models"):
         read_scores([])
 
 
@@ -136,3 +136,42 @@ def test_two_pictures_of_one_id_are_refused():
     columns["image_id"] = ["same", "same"]
     with pytest.raises(ValueError, match="same"):
         JOBS["scores"](columns)
+
+
+def test_a_caption_that_two_batches_have_is_refused(whole):
+    row = job_models.rows(1)[0]
+    shared = {key: row[key] for key in ("image_id", "image", "phrases")} | {
+        "captions": [row["text"]],
+        "caption_ids": [7],
+    }
+    table = JOBS["scores"].table([shared])
+    assert read_scores(table.to_pylist()).about["phrases"]["judged"] == 2
+    with pytest.raises(ValueError, match="counted 2 times"):
+        read_scores([*table.to_pylist(), *table.to_pylist()])
+    with pytest.raises(ValueError, match="counted 2 times"):
+        read_scores(JOBS["scores"].table([shared, shared]).to_pylist())
+
+
+@pytest.mark.parametrize("rows", [lambda table: table, lambda table: [{"a": 1}], lambda table: table.to_batches()])
+def test_scores_in_another_form_are_refused(whole, rows):
+    with pytest.raises(ValueError, match="to_pylist"):
+        read_scores(rows(whole["scores"]))
+
+
+@pytest.mark.parametrize("name", ["regions", "labels", "answers"])
+def test_rows_without_a_picture_are_refused(name):
+    columns = dataset(2).to_dict()
+    columns["img"] = columns.pop("image")
+    with pytest.raises(ValueError, match="image"):
+        JOBS[name](columns)
+
+
+def test_columns_that_are_none_are_refused():
+    columns = dataset(2).to_dict()
+    for batch, message in (
+        ([columns], "type list"),
+        ({**columns, "image_id": "i00"}, "batched=True"),
+        ({**columns, "image_id": ["i00"]}, "unequal length"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            JOBS["regions"](batch)

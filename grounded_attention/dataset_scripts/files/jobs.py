@@ -2,7 +2,7 @@
 """Long jobs over data, for engines that exist: a batch of columns in, a batch of columns out."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -75,9 +75,16 @@ class Job(ABC):
         """
         if isinstance(batch, pa.Table):
             return self.table(batch.to_pylist())
+        if not isinstance(batch, Mapping):
+            found = type(batch).__name__
+            raise ValueError(f"a batch is of type {found}; expected its columns, by name, or a table of pyarrow")
         for name, column in batch.items():
             if not isinstance(column, list):
                 found = type(column).__name__
-                raise ValueError(f"column {name}: found {found}, expected a list; in Ray: batch_format='pyarrow'")
+                hint = "in datasets: map(job, batched=True); in Ray: batch_format='pyarrow'"
+                raise ValueError(f"column {name}: found {found}, expected a list; {hint}")
+        sizes = {name: len(column) for name, column in batch.items()}
+        if len({*sizes.values()}) > 1:
+            raise ValueError(f"columns of unequal length: {sizes}")
         rows = [dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True)]
         return self.table(rows)

@@ -174,7 +174,7 @@ class ExtractRegions(Job):
             reading: Group = []
             for start in range(0, len(rows) + size, size):
                 group = reading
-                reading = [(row, pool.submit(self.open_image, row["image"])) for row in rows[start : start + size]]
+                reading = [(row, pool.submit(self.open_image, row.get("image"))) for row in rows[start : start + size]]
                 yield from self._find(group)
 
     def work(self, rows: Sequence[Row]) -> Iterator[Iterable[Row]]:
@@ -224,7 +224,7 @@ class ExtractRegions(Job):
 
 
 def _problem(row: Row, error: ValueError) -> DataError:
-    image = row["image"]
+    image = row.get("image")
     if not isinstance(image, (str, Path)):
         return DataError(str(error), where=f"image {row['image_id']}")
     return DataError(str(error), file=None if str(image) in str(error) else image)
