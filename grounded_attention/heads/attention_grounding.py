@@ -97,10 +97,9 @@ class AttentionGrounding(StreamingMetric):
         of_items = torch.stack([part if part.dim() > 1 else part[:, None, None].expand(shape) for part in parts], 1)
         of_examples = of_items.new_zeros(len(targets.rows), *of_items.shape[1:])
         of_examples.index_add_(0, torch.from_numpy(items.example), of_items)
+        # Texts without images come last, and have no phrases.
         images = batch.get("image_id") or [""] * len(of_examples)
-        for image, counted in zip(
-            images, of_examples, strict=False
-        ):  # texts without images come last, without phrases
+        for image, counted in zip(images, of_examples, strict=False):
             name = f"{IMAGE}{image}"
             self._state[name] = self._state.get(name, 0) + counted
         if self.keep:

@@ -15,7 +15,6 @@ from grounded_attention.dataset_scripts.files.errors import refuse_if
 from grounded_attention.dataset_scripts.files.jobs import Job
 from grounded_attention.dataset_scripts.files.manifests import join_parts, make_parts
 from grounded_attention.dataset_scripts.regions.extraction_run import join_processes
-from grounded_attention.dataset_scripts.rows.chats import row_images
 from grounded_attention.supervision.supervise import model_device
 from grounded_attention.utils.named_types import Fields, Row
 from grounded_attention.utils.processes import folder_lock
@@ -42,8 +41,8 @@ SCHEMA = pa.schema(_TYPES)
 class ReadAnswers(Job):
     """Reads where a model looks for each word of prompts and given answers: the job of [`look_table`], for any engine.
 
-    In: rows as for [`look_many`]; those with no picture, or none in the column of answers, are left out. Out: the rows
-    of [`look_table`], one for each word; `row` is that of the row, if it has such a column.
+    In: rows as for [`look_many`]; those with None in the column of answers are left out. Out: the rows of
+    [`look_table`], one for each word; `row` is that of the row, if it has such a column.
 
     Args:
         load (`Callable[[], ManyLooks]`): makes, in a process, the model with its heads.
@@ -61,14 +60,12 @@ class ReadAnswers(Job):
     def work(self, rows: Sequence[Row]) -> Iterator[Iterable[Row]]:
         asked = []
         for place, row in enumerate(rows):
-            if not row.keys() & {"image", "images"}:
-                raise ValueError(f"row {place} of the batch has no image or images; the columns are {', '.join(row)}")
             answer = None
             if self.answers is not None:
                 if self.answers not in row:
                     raise ValueError(f"no column {self.answers!r} of answers; the columns are {', '.join(row)}")
                 answer = row[self.answers]
-            if row_images(row) and (answer is not None or self.answers is None):
+            if answer is not None or self.answers is None:
                 asked.append(ask_row(row, answer, row.get("row", place), self.ids))
         is_numbered = bool(rows) and "row" in rows[0]
         for words in self.made.look(asked, table_rows):

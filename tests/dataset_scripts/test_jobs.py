@@ -158,6 +158,16 @@ def test_scores_in_another_form_are_refused(whole, rows):
         read_scores(rows(whole["scores"]))
 
 
+def test_a_picture_inside_of_messages_is_read_too(whole):
+    row = job_models.rows(1)[0]
+    content = [{"type": "image", "image": row["image"]}, {"type": "text", "text": row["text"]}]
+    inside = {"id": row["id"], "messages": [{"role": "user", "content": content}], "answer": row["answer"]}
+    outside = {key: row[key] for key in ("id", "image", "text", "answer")}
+    found, expected = (JOBS["answers"].table([each]).to_pylist() for each in (inside, outside))
+    assert found
+    close(found, expected)
+
+
 @pytest.mark.parametrize("name", ["regions", "labels", "answers"])
 def test_rows_without_a_picture_are_refused(name):
     columns = dataset(2).to_dict()
