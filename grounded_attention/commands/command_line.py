@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import errno
 import inspect
+import logging
 import os
 import re
 import select
@@ -375,6 +376,8 @@ def run(
             refuse_run(place)
         for place in _given(options, FILES):
             refuse_missing(place, "no such file or folder")
+        # It asks for a package of 4-bit kernels whenever PEFT imports it.
+        logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
         import numpy  # noqa: F401  # torch imports it too, but drops an interrupt then, and half of it stays
 
         text = work(options)
