@@ -499,7 +499,7 @@ class Measurement:
                 f"{title}: no phrase can be judged ({entities.summary()}); expected texts with phrases that "
                 f"have gold boxes{hint}"
             )
-        table = self.table(entities, words, about)
+        table = make_table(self.facts(), entities, words, about)
         if self.only_reachable:
             return table.sorted_images()
         return table
@@ -584,10 +584,6 @@ class Measurement:
         for number, batch in enumerate(_batches(self._with_boxes(examples, counted), self.batch_size)):
             self._count(number, batch, counted, None)
         return counted
-
-    def table(self, entities: Counted, words: Counted, about: Columns | None) -> HeadTable:
-        """The table of what was counted of entities, and of related words."""
-        return make_table(self.facts(), entities, words, about)
 
     def facts(self) -> "Facts":
         """What a table says about model and inputs."""

@@ -63,7 +63,7 @@ def extract_table(
     progress: bool = True,
 ) -> Fields | None:
     """Writes the regions of images into a region table. The same call continues an interrupted run."""
-    check_one_of(on_error, ON_ERROR, "on_error=")
+    job = ExtractRegions(lambda: extractor, open_image, on_error, workers)
     state = join_processes()
     folder = Path(output)
     provenance = _provenance(images, extractor, source)
@@ -83,7 +83,6 @@ def extract_table(
     try:
         mine = pending[state.process_index :: state.num_processes]
         rows = [{"image_id": image.image_id, "image": image.path} for image in mine]
-        job = ExtractRegions(lambda: extractor, open_image, workers=workers)
         with tqdm(total=len(mine), unit="image", disable=not progress or table is None or is_quiet()) as bar:
             bar.set_description(_describe(state.num_processes, done))
             for row, found in zip(rows, job.find(rows), strict=True):
